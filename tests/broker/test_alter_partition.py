@@ -156,14 +156,14 @@ def test_a_partition_that_fails_to_apply_its_answer_does_not_affect_others(
         world = World(tmp_path, count=3)
         await world.start()
         world.follow()
-        broken, advance = world.partition(1), Partition.maybe_advance
+        broken, advance = world.partition(1), Partition.maybe_increment_high_watermark
 
-        def maybe_advance(self: Partition, log: Any = None) -> bool:
+        def maybe_increment_high_watermark(self: Partition, log: Any = None) -> bool:
             if self is broken:
                 raise LogDirFailure(str(tmp_path), "Input/output error")
             return advance(self, log)
 
-        monkeypatch.setattr(Partition, "maybe_advance", maybe_advance)
+        monkeypatch.setattr(Partition, "maybe_increment_high_watermark", maybe_increment_high_watermark)
         await world.until_in_sync(0, 1, 2)
         assert all(world.partition(index).pending_isr is None for index in range(3))
         await world.close()

@@ -110,7 +110,7 @@ class Pair:
     def rounds(self, count: int = 1) -> None:
         assert self.fetcher is not None
         for _ in range(count):
-            self.loop.run_until_complete(self.fetcher._round())
+            self.loop.run_until_complete(self.fetcher._fetch_once())
 
     def values(self, node_id: int) -> list[bytes]:
         log = self.log(node_id)
@@ -259,7 +259,7 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
     leader.increment_log_start_offset(2, "test")
     assert pair.fetcher is not None
     ((key, followed),) = pair.fetcher._states.items()
-    pair.loop.run_until_complete(pair.fetcher._reset_to_leader(key, followed))
+    pair.loop.run_until_complete(pair.fetcher._handle_out_of_range(key, followed))
     assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
     pair.rounds(2)
     assert pair.log(FOLLOWER).log_start_offset == 2
@@ -272,7 +272,7 @@ def test_an_error_of_one_partition_makes_it_wait(pair):
     assert pair.fetcher is not None
     (followed,) = pair.fetcher._states.values()
     assert followed.delayed_until > pair.loop.time()
-    assert not pair.loop.run_until_complete(pair.fetcher._round())
+    assert not pair.loop.run_until_complete(pair.fetcher._fetch_once())
 
 
 def test_leaders_and_followers_swap_under_load_and_agree(pair):
@@ -333,7 +333,7 @@ def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp
     pair.follow()
     here.replicas.fetchers = SimpleNamespace(stop_following=pair.fetcher.remove)
     here.replicas.storage_failed = lambda _failure: here.replicas.go_offline([("t", 0)])
-    broken = here.logs.create("t", 0, topic_id_of("t"))
+    broken = here.logs.get_or_create("t", 0, topic_id_of("t"))
     broken.dir.parent.joinpath("t-0").write_bytes(b"a file where the log's directory should be")
     pair.rounds(2)
     assert [pair.log(FOLLOWER, partition).log_end_offset for partition in (1, 2)] == [1, 1]

@@ -53,7 +53,7 @@ def test_an_orderly_stop_leaves_the_broker_epoch_and_a_start_takes_it_away(tmp_p
 def test_a_broker_that_stops_before_a_controller_answered_leaves_its_logs_as_they_were(
     tmp_path: Path, before: str, how: str
 ) -> None:
-    """Deleted records stay deleted, and logs that nobody has recovered do not count as closed in order."""
+    """Deleted records stay deleted, and logs that were never recovered do not count as closed cleanly."""
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     broker = Node(
         tmp_path / "b",

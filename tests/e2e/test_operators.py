@@ -86,11 +86,11 @@ def test_a_byte_order_mark_is_no_part_of_a_key(node: Node) -> None:
 
 def test_a_first_start_speaks_of_no_recovery(node: Node) -> None:
     start(node)
-    assert "not closed in order" not in node.log_tail()
+    assert "not closed cleanly" not in node.log_tail()
     node.kill()
     node.base.joinpath("out.log").unlink()
     start(node)
-    assert "not closed in order" not in node.log_tail()  # there is no log yet that could need it
+    assert "not closed cleanly" not in node.log_tail()  # there is no log yet that could need it
 
 
 def test_port_0_is_advertised_as_the_port_that_was_given(tmp_path: Path) -> None:

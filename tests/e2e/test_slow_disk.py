@@ -166,7 +166,7 @@ def test_recovering_logs_after_a_kill(node: Node, disk: SlowDisk) -> None:
     wait_for("the controller to serve", lambda: log.read_text().count("controller serves") == 2, 60)
     with probing(node.controller_port) as probe:
         node.wait_ready(120)
-    assert "was not closed in order" in log.read_text()
+    assert "was not closed cleanly" in log.read_text()
     assert probe.longest_s < BOUND_S
 
 

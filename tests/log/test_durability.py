@@ -189,7 +189,7 @@ def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(
 ) -> None:
     logs = LogManager([tmp_path], LogConfig(segment_bytes=200), OpenFiles(8), now_ms=lambda: NOW)
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
 
     def broken(fd: int) -> None:
         raise OSError(5, "Input/output error")
@@ -200,7 +200,7 @@ def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(
     put(log, b"b" * 100)
     logs._scheduler.wait_idle()
     with pytest.raises(LogDirFailure, match="Input/output error"):
-        list(logs.sweep())
+        list(logs.apply_retention())
     assert log.recovery_point == 0
 
 
@@ -218,7 +218,7 @@ def test_the_clean_shutdown_marker_is_the_last_thing_and_goes_first(
 ) -> None:
     logs = LogManager([tmp_path], LogConfig(), OpenFiles(8), now_ms=lambda: NOW)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"a")
     synced.clear()
     logs.close(broker_epoch=3)
     assert names(synced)[-2:] == [".kafka_cleanshutdown.tmp", tmp_path.name]

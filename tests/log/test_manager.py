@@ -23,7 +23,7 @@ def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     assert logs.load() == [] and logs.previous_broker_epoch == -1
     for partition in range(3):
-        log = logs.create("t", partition, TOPIC_ID)
+        log = logs.get_or_create("t", partition, TOPIC_ID)
         put(log, b"a", b"b", epoch=partition)
         log.high_watermark = 1
     logs.close(broker_epoch=33)
@@ -45,7 +45,7 @@ def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
 def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", segment_bytes=400)
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     for i in range(20):
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
@@ -73,7 +73,7 @@ def test_a_directory_that_was_not_loaded_is_left_as_it_was(tmp_path: Path, befor
     directory = tmp_path / "d"
     logs = manager(directory)
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", b"b", b"c")
     log.high_watermark = 3
     log.increment_log_start_offset(2, "test")
@@ -112,7 +112,7 @@ def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
     logs = manager(first, second)
     logs.load()
     for partition, directory_id in enumerate(DIRECTORY_IDS[:2]):
-        put(logs.create("t", partition, TOPIC_ID, directory_id=directory_id), b"a")
+        put(logs.get_or_create("t", partition, TOPIC_ID, directory_id=directory_id), b"a")
     run_steps(logs.checkpoint_high_watermarks())
     found = all_files(second)
 
@@ -139,7 +139,7 @@ def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: 
     segment's."""
     logs = manager(tmp_path / "d")
     logs.load()
-    logs.create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
+    logs.get_or_create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
     if stop != "killed":
         run_steps(logs.checkpoint_recovery_points())
         run_steps(logs.checkpoint_log_start_offsets())
@@ -161,9 +161,9 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     for partition in range(50):
-        logs.create("t", partition, TOPIC_ID)
+        logs.get_or_create("t", partition, TOPIC_ID)
     run_steps(logs.checkpoint_high_watermarks())
-    run_steps(logs.sweep())
+    run_steps(logs.apply_retention())
     logs.delete("t", 3)
     assert names(tmp_path / "d") == set() and len(logs) == 49
 
@@ -171,8 +171,10 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
 def test_a_new_log_goes_where_it_is_told_or_where_the_fewest_are(tmp_path: Path) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
-    told = [logs.create("t", p, TOPIC_ID, directory_id=DIRECTORY_IDS[1]).dir.parent.name for p in range(3)]
-    free = [logs.create("u", p, TOPIC_ID, directory_id=bytes(16)).dir.parent.name for p in range(5)]
+    told = [
+        logs.get_or_create("t", p, TOPIC_ID, directory_id=DIRECTORY_IDS[1]).dir.parent.name for p in range(3)
+    ]
+    free = [logs.get_or_create("u", p, TOPIC_ID, directory_id=bytes(16)).dir.parent.name for p in range(5)]
     assert told == ["b"] * 3 and free == ["a", "a", "a", "a", "b"]
 
 
@@ -183,7 +185,7 @@ def test_a_log_keeps_the_descriptors_of_all_logs_within_the_limit(tmp_path: Path
     before = len(list(Path("/proc/self/fd").iterdir()))
     for round_ in range(3):
         for partition in range(60):
-            put(logs.create("t", partition, TOPIC_ID), b"%d" % round_)
+            put(logs.get_or_create("t", partition, TOPIC_ID), b"%d" % round_)
     assert len(files) <= 5 and len(list(Path("/proc/self/fd").iterdir())) <= before + 5
     assert all(contents(log) == [(i, b"%d" % i) for i in range(3)] for log in logs.all_logs())
 
@@ -215,7 +217,7 @@ def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
 def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
-    put(logs.create("t", 0, None), b"a")
+    put(logs.get_or_create("t", 0, None), b"a")
     assert logs.delete_strays(lambda *_: True) == 1
     assert [name[-6:] for name in names(tmp_path / "d") if name.startswith("t-0")] == ["-stray"]
 
@@ -223,24 +225,24 @@ def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Pa
 def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"old")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
     assert logs.get("t", 0) is None
     logs._scheduler.wait_idle()
     assert "t-0" not in names(tmp_path / "d")
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
+    put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"new")
     wait_for("the removal", lambda: names(tmp_path / "d") == {"t-0"})
 
 
 def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
     logs.load()
-    old = logs.create("t", 0, TOPIC_ID)
+    old = logs.get_or_create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
     logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
     logs.delete("t", 0)
-    new = logs.create("t", 0, bytes(15) + b"\x09")
+    new = logs.get_or_create("t", 0, bytes(15) + b"\x09")
     put(new, b"new", epoch=0)
     held.set()
     logs.close()
@@ -255,7 +257,7 @@ def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tm
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"old")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
     logs.close()
     assert any(name.endswith("-delete") for name in names(tmp_path / "d"))
@@ -269,7 +271,7 @@ def test_strays_are_deleted(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     for partition in range(4):
-        put(logs.create("t", partition, TOPIC_ID), b"a")
+        put(logs.get_or_create("t", partition, TOPIC_ID), b"a")
     assert (
         logs.delete_strays(lambda topic, partition, topic_id: partition % 2 == 0 and topic_id == TOPIC_ID)
         == 2
@@ -281,10 +283,10 @@ def test_a_stray_whose_name_is_wanted_is_set_aside_with_its_records(tmp_path: Pa
     """A flipped bit in partition.metadata makes a partition a stray: that must not cost its records."""
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"a")
     assert logs.delete_strays(lambda *_: True, lambda topic, partition: (topic, partition) == ("t", 0)) == 1
     assert logs.get("t", 0) is None
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
+    put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"new")
     logs.close()
     (aside,) = [name for name in names(tmp_path / "d") if name.endswith("-stray")]
     assert aside.startswith("t-0.") and b"a" in (tmp_path / "d" / aside / f"{0:020d}.log").read_bytes()
@@ -296,7 +298,7 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
     for directory in ("a", "b"):
         logs = manager(tmp_path / directory)
         logs.load()
-        put(logs.create("t", 0, TOPIC_ID), b"x")
+        put(logs.get_or_create("t", 0, TOPIC_ID), b"x")
         logs.close()
     logs = manager(tmp_path / "a", tmp_path / "b")
     failures = logs.load()
@@ -315,7 +317,7 @@ def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(
     for number, topic_id in ids.items():
         logs = manager(dirs[number])
         logs.load()
-        put(logs.create("t", 0, topic_id), b"%d" % number)
+        put(logs.get_or_create("t", 0, topic_id), b"%d" % number)
         if stop == "stop":
             logs.close()
     logs = manager(*dirs)
@@ -335,11 +337,11 @@ def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_
     dirs = [tmp_path / "a", tmp_path / "b"]
     logs = manager(*dirs)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]), b"old")
+    put(logs.get_or_create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]), b"old")
     free = threading.Event()
     logs._scheduler.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
     logs.delete("t", 0)
-    put(logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1]), b"new")
+    put(logs.get_or_create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1]), b"new")
     try:
         again = manager(*dirs)  # as after a kill
         assert again.load() == []
@@ -354,17 +356,17 @@ def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: 
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
     for partition in range(2):
-        put(logs.create("t", partition, TOPIC_ID, directory_id=DIRECTORY_IDS[partition]), b"x")
+        put(logs.get_or_create("t", partition, TOPIC_ID, directory_id=DIRECTORY_IDS[partition]), b"x")
     assert logs.mark_offline(tmp_path / "a") == [("t", 0)] and logs.mark_offline(tmp_path / "a") == []
     assert not logs.is_online(tmp_path / "a") and logs.get("t", 0) is None and logs.get("t", 1) is not None
-    assert logs.create("u", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]).dir.parent == tmp_path / "b"
+    assert logs.get_or_create("u", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]).dir.parent == tmp_path / "b"
     logs.close(broker_epoch=1)
     assert ".kafka_cleanshutdown" not in names(tmp_path / "a") and ".kafka_cleanshutdown" in names(
         tmp_path / "b"
     )
     logs.mark_offline(tmp_path / "b")
     with pytest.raises(LogDirFailure):
-        logs.create("v", 0, TOPIC_ID)
+        logs.get_or_create("v", 0, TOPIC_ID)
 
 
 def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_in_order(
@@ -388,7 +390,7 @@ def test_a_disk_error_names_the_directory_that_failed(
 ) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1])
+    log = logs.get_or_create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1])
     put(log, b"x")
 
     def broken(*_: object) -> int:
@@ -413,10 +415,10 @@ def test_epochs_differ_or_a_marker_is_missing_and_no_epoch_is_claimed(tmp_path: 
 def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", retention_ms=100)
     logs.load()
-    first, other = logs.create("t", 0, TOPIC_ID), logs.create("u", 0, TOPIC_ID)
+    first, other = logs.get_or_create("t", 0, TOPIC_ID), logs.get_or_create("u", 0, TOPIC_ID)
     logs.reconfigure("t", {"retention.ms": "7"})
     logs.reconfigure_defaults(LogConfig(retention_ms=50, segment_ms=9))
-    second = logs.create("t", 1, TOPIC_ID)
+    second = logs.get_or_create("t", 1, TOPIC_ID)
     assert [log.config.retention_ms for log in (first, second, other)] == [7, 7, 50]
     assert {log.config.segment_ms for log in (first, second, other)} == {9}
 
@@ -424,8 +426,8 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
 def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", now_ms=NOW + 100, flush_ms=100)
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID, now_ms=NOW)
-    late = logs.create("t", 1, TOPIC_ID, now_ms=NOW + 1)
+    log = logs.get_or_create("t", 0, TOPIC_ID, now_ms=NOW)
+    late = logs.get_or_create("t", 1, TOPIC_ID, now_ms=NOW + 1)
     put(log, b"a")
     put(late, b"a")
     run_steps(logs.flush_due())
@@ -448,7 +450,7 @@ def known_producers(log: PartitionLog | None) -> list[int]:
 
 def test_producers_expire_after_the_configured_time(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", producer_id_expiration_ms=1000)
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     idempotent(log, 0)
     run_steps(logs.expire_producers())
     assert known_producers(log) == [7]
@@ -459,7 +461,7 @@ def test_producers_expire_after_the_configured_time(tmp_path: Path) -> None:
 
 def test_a_new_expiration_time_of_producers_reaches_existing_logs(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", now_ms=NOW + 1000)
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     idempotent(log, 0)
     logs.reconfigure_defaults(LogConfig(producer_id_expiration_ms=1001))
     run_steps(logs.expire_producers())
@@ -475,7 +477,7 @@ def test_producers_that_expired_while_the_broker_was_down_are_not_loaded(
 ) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    idempotent(logs.create("t", 0, TOPIC_ID), 0)
+    idempotent(logs.get_or_create("t", 0, TOPIC_ID), 0)
     logs.close()
     again = manager(tmp_path / "d", now_ms=NOW + 1000, producer_id_expiration_ms=expiration_ms)
     again.load()
@@ -486,7 +488,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     for partition in range(3):
-        put(logs.create("t", partition, TOPIC_ID), b"a")
+        put(logs.get_or_create("t", partition, TOPIC_ID), b"a")
     logs.close()
     seen: list[tuple[Path, int, int]] = []
     manager(tmp_path / "d").load(progress=lambda *step: seen.append(step))
@@ -496,7 +498,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 def test_topic_overrides_are_asked_for_at_load(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"a")
     logs.close()
     again = manager(tmp_path / "d")
     again.load(overrides_of=lambda topic: {"retention.ms": "12"} if topic == "t" else {})
@@ -508,7 +510,7 @@ def test_many_unflushed_logs_are_closed_together(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", files=OpenFiles(300))
     logs.load()
     for partition in range(100):
-        put(logs.create("t", partition, TOPIC_ID), b"a")
+        put(logs.get_or_create("t", partition, TOPIC_ID), b"a")
     logs.close()
     points = (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert points[1] == "100" and all(line.endswith(" 1") for line in points[2:])

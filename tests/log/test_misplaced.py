@@ -156,7 +156,7 @@ def test_a_log_that_ends_before_its_high_watermark_says_what_is_lost(
 
     logs = manager()
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     for _ in range(10):
         put(log, b"a", b"b")
     log.high_watermark = 20

@@ -95,7 +95,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.flush()
         assert self.log.recovery_point == self.end
 
-    @precondition(lambda self: self.log.is_materialised)
+    @precondition(lambda self: self.log.has_files)
     @rule(clean=st.booleans(), keep_point=st.booleans())
     def stop_and_start(self, clean: bool, keep_point: bool) -> None:
         if clean:

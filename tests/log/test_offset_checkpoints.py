@@ -18,7 +18,7 @@ from .logs import TOPIC_ID, contents, manager, put
 def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", b"b", b"c")
     log.high_watermark = 3
     log.increment_log_start_offset(2, "test")
@@ -34,7 +34,7 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
     them unchecked."""
     logs = manager(tmp_path / "d")
     logs.load()
-    first = logs.create("t", 0, TOPIC_ID)
+    first = logs.get_or_create("t", 0, TOPIC_ID)
     put(first, *[b"%d" % i for i in range(100)])
     first.high_watermark = 100
     first.increment_log_start_offset(80, "test")
@@ -43,7 +43,7 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
     run_steps(logs.checkpoint_log_start_offsets())
     run_steps(logs.checkpoint_high_watermarks())
     logs.delete("t", 0)
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
+    put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
     again = manager(tmp_path / "d")
     again.load()
     found = again.get("t", 0)
@@ -89,7 +89,7 @@ def test_a_log_that_recovery_ends_before_its_recovery_point_is_recovered_from_th
 def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path, target: int) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     for i in range(100):
         put(log, b"%d" % i)
     log.high_watermark = 100
@@ -118,13 +118,13 @@ def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(t
     """A roll leaves the epoch checkpoint to the thread, which may be late."""
     logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
     logs.load()
-    old = logs.create("t", 0, TOPIC_ID)
+    old = logs.get_or_create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
     logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
     old.roll()
     logs.delete("t", 0)
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
+    put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
     held.set()
     logs._scheduler.wait_idle()
     assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
@@ -137,7 +137,7 @@ def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_t
 ) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", epoch=3)
     log.roll()
     logs._scheduler.wait_idle()
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tm
     """Two threads write: the periodic job, and whoever cannot wait for it."""
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", b"b", b"c")
     log.high_watermark = 1
     earlier = [step for step in logs.checkpoint_high_watermarks() if step is not None]
@@ -168,7 +168,7 @@ def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it
 ) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a")
     put(log, b"b")
     log.high_watermark = 2
@@ -188,7 +188,7 @@ def test_a_checkpoint_that_is_being_written_during_a_truncation_is_replaced(
     """The disk is slow: a follower truncates its log while a thread writes the offset from before."""
     logs = manager(tmp_path / "d")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a")
     log.flush()
     run_steps(logs.checkpoint_recovery_points())
@@ -224,11 +224,11 @@ def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_ne
 ) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"a", b"b")
     logs.all_logs()[0].high_watermark = 2
     collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
     logs.delete("t", 0)
-    new = logs.create("t", 0, bytes(15) + b"\x09")
+    new = logs.get_or_create("t", 0, bytes(15) + b"\x09")
     for step in collected:
         step()
     assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n0\n"
@@ -244,7 +244,7 @@ def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_ne
 def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    put(logs.get_or_create("t", 0, TOPIC_ID), b"a", b"b")
     logs.close()
     (tmp_path / "d" / name).write_bytes(content)
     again = manager(tmp_path / "d")

@@ -103,7 +103,7 @@ class Writer:
             log.flush()
         elif kind == "truncate":
             log.truncate_to(max(log.log_end_offset - count, 0))
-        elif log.is_materialised:
+        elif log.has_files:
             self.reopen(clean=kind.endswith("clean"))
 
     def reopen(self, *, clean: bool) -> None:
@@ -128,7 +128,7 @@ def test_state_on_disk_is_the_state_in_memory(clean: bool, steps: list) -> None:
         writer = Writer(root)
         for kind, producer, count in steps:
             writer.step(kind, producer, count)
-        if not writer.log.is_materialised:
+        if not writer.log.has_files:
             return
         before = writer.state()
         writer.reopen(clean=clean)

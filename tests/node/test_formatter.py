@@ -15,7 +15,7 @@ from quorate.metadata.snapshot import read_snapshot
 from quorate.node.storage.dynamic_voters import parse_dynamic_voters
 from quorate.node.storage.scram_parser import parse_scram
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
-from quorate.tools import existing_quorum
+from quorate.tools import standalone_check
 from quorate.tools.storage import main
 
 DIRECTORY_ID = "JEXY6aqzQY-32P5TStzaFg"
@@ -271,7 +271,7 @@ def test_standalone_beside_a_controller_that_says_nothing_warns_that_it_may_be_a
 ) -> None:
     """Who refuses connections is not there, and no reason to warn. A script that formats goes on either
     way."""
-    monkeypatch.setattr(existing_quorum, "RESPONSE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(standalone_check, "RESPONSE_TIMEOUT_S", 0.3)
     with socket.socket() as hangs, socket.socket() as gone:
         for s in (hangs, gone):
             s.bind(("127.0.0.1", 0))

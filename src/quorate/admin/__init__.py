@@ -1,15 +1,16 @@
 """The admin client.
 
-    client     AdminClient, for asyncio
-    sync       AdminClient with blocking methods
-    types      the values that the methods take and return
-    errors     the errors that they raise, and their texts
-    topics     operations on topics, partitions and offsets
-    configs    operations on configurations, quotas and SCRAM credentials
-    groups     operations on consumer groups
-    cluster    operations on the cluster and its metadata quorum
-    transport  bootstrap, the choice of the node for a request, retries
-    diagnosis  detects servers that are not Kafka
+    client            AdminClient, for asyncio
+    sync              AdminClient with blocking methods
+    types             the values that the methods take and return
+    errors            the errors that they raise, and their texts
+    topics            operations on topics, partitions and offsets
+    configs           operations on configurations, quotas and SCRAM credentials
+    groups            operations on consumer groups
+    cluster           operations on the cluster and its metadata quorum
+    transport         bootstrap, the choice of the node for a request, retries
+    non_kafka_server  detects servers that are not Kafka
 
-Users import `client`, `sync`, `types` and `errors`. `quorate.tools` also imports `topics` and `diagnosis`.
+Users import `client`, `sync`, `types` and `errors`. `quorate.tools` also imports `topics` and
+`non_kafka_server`.
 """

@@ -62,7 +62,7 @@ class ClusterOperations:
     async def probe_quorum(self, timeout_s: float) -> dict[str, KafkaError | NetError | None]:
         """Sends DescribeQuorum to every bootstrap server once and returns the error of each, by its address.
 
-        There is None for the leader, and for a broker that forwards the leader's response. A controller of
+        It is None for the leader, and for a broker that forwards the leader's response. A controller of
         Quorate that has no leader names in its error the voters that it cannot reach.
         """
 

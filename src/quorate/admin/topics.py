@@ -373,7 +373,7 @@ def _moved(result: Any) -> bool:
 
 
 def _retry_controller(field: str) -> Any:
-    """Returns a check that raises NOT_CONTROLLER of a response, so that the next controller is asked."""
+    """Returns a check that raises a response's NOT_CONTROLLER. The request then goes to the next one."""
 
     def look(answer: Any) -> None:
         for entry in getattr(answer, field):

@@ -2,8 +2,9 @@
 
 With broker bootstrap, a request goes to the broker with the fewest requests in flight, and brokers forward
 what only the controller can do. With controller bootstrap, it goes to the active controller. If that is lost,
-all known controllers are asked in turn, with constant back-off, until one names a new active controller that
-answers. A request is retried with back-off while its error is retriable and the timeout has not passed.
+the request is sent to all known controllers in turn, with constant back-off, until one names a new active
+controller that answers. A request is retried with back-off while its error is retriable and the timeout has
+not elapsed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from quorate.admin.diagnosis import foreign_server
 from quorate.admin.errors import NotKafkaError
+from quorate.admin.non_kafka_server import foreign_server
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
@@ -36,11 +37,11 @@ CONTROLLER_LISTENER = (
     "controller by --bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
 CONTROLLER_CONNECT_TIMEOUT_S = 2.0
-"""The timeout of a connection to the active controller, after which other nodes are asked for a newer one."""
+"""The timeout of a connection to the active controller. Other nodes are then queried for a newer one."""
 
 HEDGE_S = 0.5
-"""The time without an answer after which a second node is asked, if any node can answer. So a node that hangs
-delays a request by this time only.
+"""The time without an answer after which a second node gets the request, if any node can answer. So a
+node that hangs delays a request by this time only.
 """
 
 _ADDRESS = re.compile(

@@ -44,9 +44,9 @@ _RETRY_MIN_S = 0.002
 """A new leader is active some milliseconds after its election is known, so the first retry is early."""
 _RETRY_MAX_S = 0.1
 _LAST_ANSWERS_S = 0.2
-"""The time for a replaced controller to send the responses to what it has committed. After that its successor
-is asked, which may find the change done. A controller that is stopped or partitioned never responds, and
-its connection is not reset."""
+"""The time for a replaced controller to send the responses to what it has committed. After that the request
+is sent to its successor, which may find the change done. A controller that is stopped or partitioned never
+responds, and its connection is not reset."""
 _WARM_S = 3.0
 """The interval of checks that there is a connection to every controller."""
 
@@ -176,7 +176,7 @@ class ControllerChannel:
         self._warm()
 
     def _warm(self) -> None:
-        """Opens missing connections, and closes those to nodes that are no controllers any more. Failures are
+        """Opens missing connections, and closes those to nodes that are no longer controllers. Failures are
         retried in the next call."""
         self._warm_timer = self._loop.call_later(_WARM_S, self._warm)
         wanted = set(self._controllers()) - {self._address}
@@ -218,7 +218,7 @@ class ControllerChannel:
             self._leave()
 
     def _leave(self) -> None:
-        """Leaves the present controller. Its requests in flight fail soon and are sent to the active one."""
+        """Leaves the current controller. Its requests in flight fail soon and are sent to the active one."""
         node, self._node, self._address = self._node, None, None
         if node is not None:
             self._replaced.add(node)
@@ -280,7 +280,7 @@ class ControllerChannel:
                 ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time."
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The controller does not support a version that was advertised: the client must ask for the
+            # The controller does not support a version that was advertised: the client must request the
             # versions again.
             logger.info(
                 "[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id

@@ -89,7 +89,7 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self._registered = False
         self._ready_to_unfence = False
-        self._offline_directories: dict[bytes, bool] = {}  # whether the controller was told
+        self._offline_directories: dict[bytes, bool] = {}  # whether reported to the controller
         self._shutdown_retry_s = _SHUTDOWN_RETRY_MIN_S
         self._early = EarlyHeartbeats(config.node_id, self._interval_s)
         self.early_heartbeat: asyncio.TimerHandle | None = None
@@ -118,7 +118,7 @@ class BrokerLifecycle:
         self._task = self._loop.create_task(self._run())
 
     def ready_to_unfence(self) -> None:
-        """Asks the controller at once to unfence this broker. Called when the logs are open."""
+        """Requests at once that the controller unfence this broker. Called when the logs are open."""
         self._ready_to_unfence = True
         self._wake.set()
 
@@ -168,7 +168,7 @@ class BrokerLifecycle:
             )
 
     def begin_controlled_shutdown(self) -> None:
-        """Asks the controller to move the leaderships. Skipped if the broker is not RUNNING."""
+        """Requests that the controller move the leaderships. Skipped if the broker is not RUNNING."""
         if self.state == BrokerState.RUNNING:
             logger.info("[BrokerLifecycle id=%d] Beginning controlled shutdown.", self.node_id)
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -342,8 +342,8 @@ class BrokerLifecycle:
         if self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN and error in _NOT_REGISTERED:
             # The controller took every leadership from this broker when it removed the registration.
             logger.info(
-                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered "
-                "any more.",
+                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is no longer "
+                "registered.",
                 self.node_id,
             )
             self.shutting_down()

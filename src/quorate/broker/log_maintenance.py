@@ -45,7 +45,7 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: set[asyncio.Future[None]] = set()
         self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
-            ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
+            ("retention", config.get("log.retention.check.interval.ms"), logs.apply_retention),
             (
                 "producer expiration",
                 config.get("producer.id.expiration.check.interval.ms"),

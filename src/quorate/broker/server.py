@@ -1,4 +1,4 @@
-"""The broker role of a node: makes the parts of a broker, starts them, and closes them in order
+"""The broker role of a node: creates the parts of a broker, starts them, and closes them in order
 (`BrokerServer` in Kafka)."""
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ class BrokerServer:
     # --- metadata ---------------------------------------------------------------------------------
 
     def config_value(self, name: str) -> str | None:
-        """The value of a broker key that is in force: dynamic, from the properties file, or default."""
+        """The effective value of a broker key: dynamic, from the properties file, or default."""
         return self._view.broker_value(name)
 
     def subscribe_configs(self, listener: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 - definitions: types, validation and errors of keys
 - broker_defs, security_defs, topic_defs, group_defs: the tables of keys
-- docs: the documentation of the keys, imported only when it is asked for
+- docs: the documentation of the keys, imported only on request
 - listeners: parses lists of listeners and of addresses
 - node_rules: checks the rules between several keys of a node
 - kafka_config: KafkaConfig, the configuration of a node

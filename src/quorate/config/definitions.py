@@ -25,7 +25,7 @@ class ConfigError(ValueError):
     """A key has a value that it cannot take.
 
     The message has the wording of Kafka's ConfigException, because clients show it to their users.
-    `remedy` tells an operator what to do.
+    `remedy` is advice for the operator.
     """
 
     def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
@@ -104,7 +104,7 @@ class _Required:
 
 
 REQUIRED = _Required()
-"""Stands for the default of a key that must be set."""
+"""Represents the default of a key that must be set."""
 
 
 @cache

@@ -31,7 +31,7 @@ else:
 OBSOLETE = {
     "control.plane.listener.name": "brokers and controllers have separate listeners",
     "broker.id.generation.enable": "every node has its own node.id",
-    "reserved.broker.max.id": "ids are not generated any more",
+    "reserved.broker.max.id": "ids are no longer generated",
     "inter.broker.protocol.version": "metadata.version, a feature, took its place (kafka-features)",
     "log.message.format.version": "there is one message format",
     "log.message.downconversion.enable": "there is one message format",

@@ -1,6 +1,6 @@
 """Parses lists of listeners and of addresses.
 
-A listener is `NAME://host:port`. An IPv6 host is in brackets, and an empty host stands for every address.
+A listener is `NAME://host:port`. An IPv6 host is in brackets, and an empty host means every address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shown_address(host: str, port: int) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """A listener. An empty `host` stands for every address; `security_protocol` is the number of
+    """A listener. An empty `host` means every address; `security_protocol` is the number of
     Kafka's SecurityProtocol.
     """
 
@@ -44,7 +44,7 @@ class Endpoint:
 
     @property
     def wildcard(self) -> bool:
-        """Whether the host stands for every address of the machine."""
+        """Whether the host means every address of the machine."""
         return not self.host or self.host in WILDCARDS
 
     def with_port(self, port: int) -> Endpoint:

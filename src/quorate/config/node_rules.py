@@ -289,7 +289,7 @@ def _limits(config: NodeConfig) -> None:
         raise ConfigError(
             "max.connections.per.ip",
             0,
-            "zero needs max.connections.per.ip.overrides, or nobody could connect",
+            "zero needs max.connections.per.ip.overrides, or no client could connect",
         )
     key = "max.connections.per.ip.overrides"
     parse_connections_per_ip(key, config.get(key))

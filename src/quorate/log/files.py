@@ -94,7 +94,7 @@ def naming(path: str) -> Iterator[None]:
 def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: int) -> int:
     """Writes all parts at `position`, in one call if the kernel accepts that. Returns the number of bytes.
 
-    Raises OSError. Bytes that were written before stay in the file, behind the end that the caller knows.
+    Raises OSError. Bytes that were written before stay in the file, after the end that the caller knows.
     """
     total = sum(len(part) for part in parts)
     done = os.pwritev(fd, parts, position)

@@ -65,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
         self._loop = loop
         self._client_id = client_id
-        self._reader = FrameReader(self._allow, self._deliver)
+        self._reader = FrameReader(self._check_length, self._on_frame)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._correlation_id = 0
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
             except ValueError as e:  # UnicodeError too: a name that cannot be looked up
                 raise KafkaConnectionError(
-                    f"cannot connect to {where}: {host!r} is no host name ({e})"
+                    f"cannot connect to {where}: {host!r} is not a host name ({e})"
                 ) from e
             connection = protocol
             connection.peer = where
@@ -288,17 +288,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames
 
-    def _allow(self, length: int, head: memoryview) -> None:
+    def _check_length(self, length: int, head: memoryview) -> None:
         if not 4 <= length <= MAX_RESPONSE_BYTES:
             raise ProtocolViolation(
-                f"sent a frame of {length} bytes; this is no Kafka listener, or not of this protocol"
+                f"sent a frame of {length} bytes; this is not a Kafka listener, or not of this protocol"
             )
 
-    def _deliver(self, frame: memoryview) -> bool:
+    def _on_frame(self, frame: memoryview) -> bool:
         (correlation_id,) = _PREFIX.unpack_from(frame)
         call = self._calls.pop(correlation_id, None)
         if call is None:
-            raise ProtocolViolation(f"answered a request ({correlation_id}) that was not asked")
+            raise ProtocolViolation(f"answered a request ({correlation_id}) that was not sent")
         self._answers += 1
         if call.timer is not None:
             call.timer.cancel()
@@ -325,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class NodeChannel:
-    """At most one connection to an address, made on demand and again after it was lost.
+    """At most one connection to an address, opened on demand and again after it was lost.
 
     The back-off after a failed attempt doubles from `backoff_min_s` to `backoff_max_s`. It varies by a
     fifth, so that many channels do not retry at the same time.
@@ -405,7 +405,7 @@ class NodeChannel:
             self._failures += 1
             self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
             raise
-        if self._closed:  # just when the connection was made: `wait_for` then ignores the cancellation
+        if self._closed:  # just when the connection was opened: `wait_for` then ignores the cancellation
             connection.close()
             raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
         self._failures = 0

@@ -1,6 +1,6 @@
 """`ServerConnection`: one accepted connection.
 
-It keeps these rules:
+It guarantees:
 
 1. The handler of a request starts after the request has arrived completely and the handlers of all
    earlier requests of the connection have started.
@@ -8,10 +8,11 @@ It keeps these rules:
 3. Reading stops while too many requests are in flight, while too many bytes of responses wait for an
    earlier one, or while the peer does not read its responses.
 4. In one turn of the event loop, the handlers of one connection run for a few milliseconds (see `turns`).
-5. Bytes that are not Kafka's protocol close the connection, and only this one, without an answer.
-6. A peer that has closed its sending direction gets the responses that are due, then the connection is
-   closed. Apache Kafka does the same, because it reads the end of the stream behind the last request.
-   With TLS, unwritten responses are lost: asyncio's TLS transports close both directions together.
+5. A malformed request closes its connection and no other. It gets no response, but responses to earlier
+   requests are still written.
+6. A peer that has closed its sending direction gets the pending responses, then the connection is closed.
+   Apache Kafka does the same, because it sees the end of the stream only after the last request. With TLS,
+   unwritten responses are lost: asyncio's TLS transports close both directions together.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from functools import partial
 from typing import Any, cast
 
 from quorate.net.connection_owner import ConnectionOwner
-from quorate.net.dispatch import ANONYMOUS, WAITS_ONLY, RequestContext, failure
+from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext, failure
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
@@ -41,20 +42,20 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One accepted connection. See the rules at the head of this module."""
+    """One accepted connection. See the guarantees at the head of this module."""
 
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._dispatcher = listener.dispatcher
         self._limits = listener.limits
         self._loop = listener.loop
-        self._reader = FrameReader(self._allow, self._deliver)
+        self._reader = FrameReader(self._check_length, self._on_frame)
         self._responses = ResponseQueue()
         self._pending = self._responses.pending
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
-        self._ended = False
+        self._input_ended = False
         self._decoding = False
         self._closing = False
         self._slice_started = 0.0
@@ -85,10 +86,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._listener.tls:
-            self._output = TransportOutput(self._transport, self._drained)
+            self._output = TransportOutput(self._transport, self._output_emptied)
             return
         try:
-            self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
+            self._output = SocketOutput(self._loop, sock.fileno(), self._output_emptied, self._write_failed)
         except OSError as e:
             logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, e)
             self.close()
@@ -105,7 +106,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._reader.received(nbytes)
         except ProtocolViolation as e:
-            self._refuse(e)
+            self._on_violation(e)
             return
         if not was_started:
             self._frame_started_at = self._last_active
@@ -115,7 +116,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The peer has closed its sending direction. True keeps the other direction open."""
         if self._listener.tls or self._closing:
             return False
-        self._ended = True
+        self._input_ended = True
         self._run_close_callbacks()
         return self._has_unfinished() and not self._closing
 
@@ -152,7 +153,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Calls back once, when the connection is closed or its peer has closed its sending direction;
         soon if that has happened already."""
-        if self._closing or self._ended:
+        if self._closing or self._input_ended:
             self._loop.call_soon(callback)
         else:
             self._close_callbacks.append(callback)
@@ -163,11 +164,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the peer has closed its sending direction. Responses may still be due."""
-        return self._ended
+        """Whether the peer has closed its sending direction. Responses may still be pending."""
+        return self._input_ended
 
     def close(self) -> None:
-        """Closes the connection now, without the responses that are due."""
+        """Closes the connection now, without the pending responses."""
         self._closing = True
         if self._output is not None:
             self._output.close()
@@ -176,7 +177,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # -- reading
 
-    def _allow(self, length: int, head: memoryview) -> None:
+    def _check_length(self, length: int, head: memoryview) -> None:
         limits = self._limits
         if length < 8 or length > limits.max_frame_bytes:
             raise ProtocolViolation(
@@ -189,7 +190,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                     f"a first request of {length} bytes for an API that this listener does not serve"
                 )
 
-    def _deliver(self, frame: memoryview) -> bool:
+    def _on_frame(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
         context = RequestContext(
             0,
@@ -233,7 +234,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._closing:
             return
         if isinstance(error, ProtocolViolation):
-            self._refuse(error)
+            self._on_violation(error)
             return
         if error is not None:
             logger.error("[Listener %s] closing connection %s", self._listener.name, self.id, exc_info=error)
@@ -246,7 +247,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._listener.check_drained()
 
     def _handle(self, context: RequestContext, request: Any) -> None:
-        """Runs the handler of a request. None is an ApiVersions request of an unknown version."""
+        """Runs the handler of a request. `request` is None for an ApiVersions request of an unknown
+        version."""
         self._valid_requests += 1
         if request is None:
             response = self._dispatcher.unsupported_api_versions()
@@ -279,9 +281,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _may_continue(self) -> bool:
         """Whether the next request may be handled at once."""
-        return not (self._closing or self._full() or time.monotonic() - self._slice_started > SLICE_S)
+        return not (self._closing or self._must_wait() or time.monotonic() - self._slice_started > SLICE_S)
 
-    def _full(self) -> bool:
+    def _must_wait(self) -> bool:
         """Whether no further request may be handled until responses have been written."""
         limits, output = self._limits, self._output
         if output is None:
@@ -302,20 +304,20 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport, output = self._transport, self._output
         if self._closing or transport is None or output is None:
             return
-        if self._ended:
+        if self._input_ended:
             if not self._has_unfinished():
                 self.close()
-            elif self._reader.stopped and not (self._draining or self._full()):
+            elif self._reader.stopped and not (self._draining or self._must_wait()):
                 self._take_turn()
             return
-        if self._draining or self._full():
+        if self._draining or self._must_wait():
             if transport.is_reading():
                 transport.pause_reading()
             return
         if self._reader.stopped and not self._reader.has_backlog:
             self._reader.resume()
         if self._reader.stopped:
-            # The bytes behind the last request of this turn wait for a later turn.
+            # The bytes after the last request of this turn wait for a later turn.
             if transport.is_reading():
                 transport.pause_reading()
             self._take_turn()
@@ -324,7 +326,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def _has_unfinished(self) -> bool:
-        """Whether requests are to be handled, or responses to be written."""
+        """Whether any request is still unhandled or any response unwritten."""
         output = self._output
         return (
             bool(self._pending)
@@ -334,29 +336,29 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
 
     def _take_turn(self) -> None:
-        """Handles the requests that have been read in a later turn of the loop."""
+        """Schedules, for a later turn of the loop, the requests that have already been read."""
         if not self._resuming:
             self._resuming = True
             self._listener.turns.add(self._resume)
 
     def _resume(self) -> None:
         self._resuming = False
-        if self._closing or self._draining or self._full():
+        if self._closing or self._draining or self._must_wait():
             return  # `_update_reading` schedules the next turn when there is room again
         self._slice_started = time.monotonic()
         try:
             self._reader.resume()
         except ProtocolViolation as e:
-            self._refuse(e)
+            self._on_violation(e)
             return
         except Exception:
             self.close()
             raise
         self._update_reading()
 
-    def _refuse(self, violation: ProtocolViolation) -> None:
+    def _on_violation(self, violation: ProtocolViolation) -> None:
         logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
-        self._ended = True
+        self._input_ended = True
         self._reader.discard()
         self._run_close_callbacks()
         if self._transport is not None and self._transport.is_reading():
@@ -366,7 +368,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- responses
 
     def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
-        """Writes a response that was there at once, or queues it behind those of earlier requests."""
+        """Writes a response that is available immediately, or queues it after those of earlier requests."""
         if self._closing or (response is None and not self._pending):
             return
         try:
@@ -400,7 +402,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(finished, parts)
 
     def _encode_in_thread(self, pending: PendingResponse, response: Any) -> None:
-        """Encodes the response to a large request in a thread, because it has as many elements."""
+        """Encodes the response to a large request in a thread: it has as many elements as the request."""
         future = self._loop.run_in_executor(self._listener.decoder(), encode_frame, pending.context, response)
         future.add_done_callback(partial(self._encoded, pending))
 
@@ -414,7 +416,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(pending, future.result())
 
     def _encoding_failed(self, context: RequestContext, error: BaseException) -> None:
-        """Closes the connection, because the responses behind this one can no longer be written."""
+        """Closes the connection, because the responses after this one can no longer be written."""
         logger.error(
             "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
             self._listener.name,
@@ -426,7 +428,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.close()
 
     def _write_in_order(self, finished: PendingResponse, parts: list[Part]) -> None:
-        """Writes an encoded response, and those behind it that are ready, unless an earlier one is due."""
+        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing."""
         responses = self._responses
         responses.request_bytes -= finished.context.frame_size
         responses.hold(finished, parts)
@@ -449,7 +451,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         error = future.exception()
         return future.result() if error is None else failure(context, request, error)
 
-    def _drained(self) -> None:
+    def _output_emptied(self) -> None:
         self._last_active = self._loop.time()
         self._update_reading()
 
@@ -466,8 +468,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         output, transport = self._output, self._transport
         if output is not None and output.pending:
             if now - output.progressed_at > limits.max_idle_s:
-                reason = f"took none of its answer for {limits.max_idle_s:g} s"
-        elif self._ended:
+                reason = f"read none of its response for {limits.max_idle_s:g} s"
+        elif self._input_ended:
             if now - self._last_active > limits.max_idle_s:
                 reason = f"half closed for {limits.max_idle_s:g} s"
         elif self._reader.started and transport is not None and transport.is_reading():
@@ -484,8 +486,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def drain(self) -> bool:
-        """Stops reading. Returns whether no request is in flight that the listener should wait for; the
-        connection calls its `check_drained` after each response.
+        """Stops reading. Returns True if the listener need not wait for any request in flight. The
+        connection calls the listener's `check_drained` after each response.
 
         A Fetch that waits for records is not worth the wait, because its client decides how long it
         waits. Apache Kafka closes such connections at once.
@@ -493,5 +495,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._draining = True
         self._update_reading()
         return not self._decoding and all(
-            response.parts is None and response.context.api_key in WAITS_ONLY for response in self._pending
+            response.parts is None and response.context.api_key in CANCELLABLE_APIS
+            for response in self._pending
         )

@@ -43,9 +43,9 @@ ANONYMOUS = "User:ANONYMOUS"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The format of a client's software name and version (KIP-511)."""
 
-WAITS_ONLY = frozenset({ApiKey.FETCH})
-"""APIs whose handlers only wait. Their futures are cancelled when the connection is lost. A Fetch would
-otherwise wait as long as its client has asked for, and be checked at each append."""
+CANCELLABLE_APIS = frozenset({ApiKey.FETCH})
+"""APIs whose handlers only wait. Their futures are cancelled when the connection is lost. Otherwise a
+Fetch would wait for all of the `max_wait_ms` of its request, and be checked at each append."""
 
 _HEAD = struct.Struct(">hhi")
 

@@ -38,7 +38,7 @@ class FrameReader:
 
     `allow(length, head)` is called when the first bytes of a frame have arrived: `head` is its first 8
     bytes, or all of a shorter frame. It raises ProtocolViolation to refuse the frame. `deliver(frame)` is
-    called with each whole frame, a writable memoryview that it may keep. It returns False to have the
+    called with each complete frame, a writable memoryview that it may keep. It returns False to have the
     rest kept until `resume`.
     """
 

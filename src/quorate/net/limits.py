@@ -52,7 +52,7 @@ class ConnectionLimits:
     single request may be larger."""
 
     write_high_bytes: int = 1 << 20
-    """Bytes of responses of a connection that are held in memory, for a slow reader or behind an
+    """Bytes of responses of a connection that are held in memory, for a slow reader or after an
     earlier response. Above this limit its requests are not read."""
 
     max_connections: int = 2_147_483_647

@@ -143,7 +143,7 @@ class SocketOutput:
         return bool(self._queue)
 
     def write(self, parts: list[Part]) -> None:
-        """Writes the parts in order, behind what is queued; never blocks."""
+        """Writes the parts in order, after what is queued; never blocks."""
         if self._fd < 0:
             return
         queue = self._queue
@@ -312,7 +312,7 @@ class TransportOutput:
         self._flush()
 
     def paused(self) -> None:
-        """The transport's buffer is over its high-water mark."""
+        """The transport's buffer exceeds its high-water mark."""
         self._writable = False
 
     def resumed(self) -> None:

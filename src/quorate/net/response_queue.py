@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from quorate.net.dispatch import WAITS_ONLY, RequestContext
+from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext
 from quorate.net.output import Part
 from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
@@ -95,7 +95,7 @@ class ResponseQueue:
         self.pending.clear()
         self.held_bytes = self.request_bytes = 0
         for response in abandoned:
-            if response.future is not None and response.context.api_key in WAITS_ONLY:
+            if response.future is not None and response.context.api_key in CANCELLABLE_APIS:
                 response.future.cancel()
 
 

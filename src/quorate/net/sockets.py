@@ -29,7 +29,7 @@ def bind_sockets(host: str, port: int, name: str) -> list[socket.socket]:
             )
         except OSError as e:
             raise ListenerError(
-                f"listener {name}: {host!r} is no address of any host ({e.strerror or e}); "
+                f"listener {name}: {host!r} is not an address of any host ({e.strerror or e}); "
                 "correct the host in listeners, or leave it empty to listen on every address"
             ) from e
         infos.sort(key=lambda i: i[0] != socket.AF_INET)  # Java prefers IPv4 where a name has both

@@ -93,7 +93,7 @@ def scan(path: str | Path) -> Layout:
     if (directory / METADATA_DIRECTORY).is_dir():
         directory = directory / METADATA_DIRECTORY
     if not directory.is_dir():
-        raise FileNotFoundError(f"{path} is no directory")
+        raise FileNotFoundError(f"{path} is not a directory")
     segments: list[Segment] = []
     snapshots: list[SnapshotFile] = []
     for entry in directory.iterdir():
@@ -123,7 +123,7 @@ def scan(path: str | Path) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A range of whole batches in a file. `end` is -1 for the end of the file."""
+    """A range of complete batches in a file. `end` is -1 for the end of the file."""
 
     path: str
     start: int

@@ -1,6 +1,6 @@
 """Record batches: their format, compression, validation and control records. KIP-98.
 
-  batch         reads and builds whole batches; exports the names of the other format modules
+  batch         reads and builds complete batches; exports the names of the other format modules
   batch_header  the layout and the header of a batch
   record        the records of a batch
   control       control records of Raft and of transactions

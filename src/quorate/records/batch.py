@@ -1,6 +1,6 @@
 """Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98.
 
-`batch_header` describes the header and reads it; this module reads and builds whole batches. Functions
+`batch_header` describes the header and reads it; this module reads and builds complete batches. Functions
 that read a batch look only at its header unless their name contains "records" or "values".
 """
 
@@ -119,13 +119,13 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def compute_crc(buf: Buffer) -> int:
-    """The CRC-32C (RFC 3720) of one whole batch, from its attributes on."""
+    """The CRC-32C (RFC 3720) of one complete batch, from its attributes on."""
     # google_crc32c accepts only bytes. The copy takes a quarter of the time of the checksum.
     return int(google_crc32c.value(bytes(memoryview(buf)[ATTRIBUTES:])))
 
 
 def verify_crc(buf: Buffer) -> bool:
-    """Whether the checksum of the one whole batch in `buf` is correct."""
+    """Whether the checksum of the one complete batch in `buf` is correct."""
     return len(buf) >= BATCH_OVERHEAD and int.from_bytes(buf[CRC : CRC + 4], "big") == compute_crc(buf)
 
 
@@ -152,7 +152,7 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
 
 
 def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The records of the one whole batch in `batch`, decompressed to at most `limit` bytes. Raises
+    """The records of the one complete batch in `batch`, decompressed to at most `limit` bytes. Raises
     CorruptRecordError."""
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     codec = header.compression
@@ -160,11 +160,11 @@ def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPR
 
 
 def decode_records(batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """All records of one whole batch. Does not verify the checksum. Raises CorruptRecordError or
+    """All records of one complete batch. Does not verify the checksum. Raises CorruptRecordError or
     InvalidRecordError."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
-        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is truncated at {len(batch)}")
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     body = records_section(batch, header, limit)
     return decode_all(body, header.count, header.base_offset, header.base_timestamp, append_time)
@@ -218,7 +218,7 @@ def build_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     log_append_time_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in this order.
+    """A complete batch of (key, value, headers, timestamp) tuples, or of `Record`s, in this order.
 
     Offsets are contiguous from `base_offset`; the offset of a `Record` is ignored. With LogAppendTime,
     `log_append_time_ms` is the maximum timestamp of the batch. Raises ValueError for an empty batch.
@@ -316,7 +316,7 @@ def build_metadata_batch(
 
 
 def metadata_values(batch: Buffer) -> list[memoryview]:
-    """The record values of one whole data batch of the metadata log. They are not copied if the batch is
+    """The record values of one complete data batch of the metadata log. They are not copied if the batch is
     not compressed.
 
     The checks are as strict as those of Kafka's Raft reader: timestamp deltas of 0, null keys, non-empty
@@ -331,7 +331,7 @@ def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
     when the iteration reaches them."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
-        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is truncated at {len(batch)}")
     return _raft_values(memoryview(records_section(batch, header)), header)
 
 
@@ -405,7 +405,7 @@ def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
     version and an int16 type."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
-        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is truncated at {len(batch)}")
     if not header.is_control:
         raise InvalidRecordError(f"The batch at offset {header.base_offset} is not a control batch")
     for key, value in _control_pairs(memoryview(records_section(batch, header)), header):

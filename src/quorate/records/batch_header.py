@@ -4,7 +4,7 @@
 offset size field                  meaning
 ====== ==== ====================== ==================================================================
 0      8    base offset            offset of the first record
-8      4    length                 size of the whole batch less 12
+8      4    length                 size of the complete batch less 12
 12     4    partition leader epoch assigned by the leader; not covered by the checksum
 16     1    magic                  2
 17     4    checksum               CRC-32C of byte 21 to the end
@@ -73,7 +73,7 @@ class TimestampType(IntEnum):
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The header of a batch. `size_bytes` is the size of the whole batch, including its first 12 bytes."""
+    """The header of a batch. `size_bytes` is the size of the complete batch, including its first 12 bytes."""
 
     base_offset: int
     size_bytes: int

@@ -122,7 +122,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
         if size > limit:
             raise _too_big("gzip", limit)
         if not unpacker.eof:
-            raise CorruptRecordError("gzip data of a batch is cut")
+            raise CorruptRecordError("gzip data of a batch is truncated")
         parts.append(part)
         rest = unpacker.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -134,12 +134,12 @@ def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
         blocks = [data]
     else:
         if len(data) < 16:
-            raise CorruptRecordError("snappy stream header of a batch is cut")
+            raise CorruptRecordError("snappy stream header of a batch is truncated")
         blocks = []
         pos, end = 16, len(data)
         while pos < end:
             if end - pos < 4:
-                raise CorruptRecordError("snappy block length of a batch is cut")
+                raise CorruptRecordError("snappy block length of a batch is truncated")
             (size,) = _INT32.unpack_from(data, pos)
             pos += 4
             if not 0 <= size <= end - pos:

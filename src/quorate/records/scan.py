@@ -196,7 +196,7 @@ def _walk_headers(body: bytes | bytearray, pos: int, stop: int) -> int:
             elif content_size < -1:
                 raise InvalidRecordError(f"Invalid header value length {content_size}")
     if pos != stop:
-        where = "behind" if pos > stop else "before"
+        where = "after" if pos > stop else "before"
         raise InvalidRecordError(f"Invalid record size: its parts end {abs(pos - stop)} bytes {where} it")
     return stop
 

@@ -68,7 +68,7 @@ class ValidatedBatch:
 def validate_produced(
     batch: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int, *, from_client: bool = True
 ) -> ValidatedBatch:
-    """Validates one whole batch whose checksum is correct.
+    """Validates one complete batch whose checksum is correct.
 
     Raises InvalidRecordError with the invalid records, of which the error code may be INVALID_TIMESTAMP,
     CorruptRecordError, or KafkaError with MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.

@@ -44,7 +44,7 @@ def decode(buf: Buffer, pos: int, end: int, max_bytes: int = 5) -> tuple[int, in
             return (raw >> 1) ^ -(raw & 1), pos
         shift += 7
     if limit == end:
-        raise InvalidRecordError(f"Variable-length integer cut at byte {end}")
+        raise InvalidRecordError(f"Variable-length integer truncated at byte {end}")
     raise InvalidRecordError(f"Variable-length integer longer than {max_bytes} bytes at byte {pos}")
 
 

@@ -32,7 +32,7 @@ DEFAULT_CONFIG: Mapping[str, object] = {
 served sooner."""
 
 _POLL_S = 0.01
-"""The interval at which a starting node is asked whether it serves. It has no way to notify this process."""
+"""The interval at which a starting node is polled until it serves. It has no way to notify this process."""
 
 
 class KafkaCluster:

@@ -74,7 +74,7 @@ class ClusterNode:
         self._unconfirmed = 0
 
     def launch(self, redirects: list[tuple[str, int, int]], cut_ports: list[int]) -> None:
-        """Makes the spawned process run the node with its present faults."""
+        """Makes the spawned process run the node with its current faults."""
         for port in self._ports:
             port.lend()
         if self._disk.free_bytes is not None:
@@ -88,7 +88,7 @@ class ClusterNode:
             self.process.kill()
 
     def release(self) -> None:
-        """Waits for the process, which was told to end, and closes its streams and the control socket."""
+        """Waits for the process, which is already ending, and closes its streams and the control socket."""
         if self.process is not None:
             self.process.wait()
         if self._watcher is not None:

@@ -1,20 +1,20 @@
 """The console scripts. Each has a module of its name, and `scripts` has the entry points.
 
-    scripts        the entry points, and the module of each
-    command_line   ToolError, the parser of options, and what turns errors into exit statuses
-    server_start   kafka-server-start
-    server_stop    kafka-server-stop
-    storage        kafka-storage
-    existing_quorum  its check that `--standalone` makes no second quorum
-    quorate        quorate
-    topic_history  quorate-topic-history
-    client/        options and admin client of the tools that talk to a running cluster
-    cluster/       kafka-cluster, kafka-broker-api-versions, kafka-configs, kafka-features, kafka-log-dirs
-    topics/        kafka-topics, kafka-get-offsets, kafka-delete-records, kafka-leader-election
-    groups/        kafka-consumer-groups
-    quorum/        kafka-metadata-quorum
-    console/       kafka-console-consumer, kafka-console-producer
-    dump/          kafka-dump-log
+    scripts           the entry points, and the module of each
+    command_line      ToolError, the parser of options, and what turns errors into exit statuses
+    server_start      kafka-server-start
+    server_stop       kafka-server-stop
+    storage           kafka-storage
+    standalone_check  its check that `--standalone` creates no second quorum
+    quorate           quorate
+    topic_history     quorate-topic-history
+    client/           options and admin client of the tools that talk to a running cluster
+    cluster/          kafka-cluster, kafka-broker-api-versions, kafka-configs, kafka-features, kafka-log-dirs
+    topics/           kafka-topics, kafka-get-offsets, kafka-delete-records, kafka-leader-election
+    groups/           kafka-consumer-groups
+    quorum/           kafka-metadata-quorum
+    console/          kafka-console-consumer, kafka-console-producer
+    dump/             kafka-dump-log
 
 Only `quorate.testing` and tests import this package. A tool imports what takes long to import through
 `quorate.lazy`, so that `--help` and short commands start quickly.

@@ -44,7 +44,7 @@ def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None 
     """Runs a tool and returns its exit status. An expected error is printed as one line on stderr.
 
     The status is 1 after ToolError, ValueError, OSError and the errors of this package, 130 after Ctrl-C, and
-    0 if the reader of the output has closed it (`| head`). Other exceptions are defects and are not caught.
+    0 if the reader of the output has closed it (`| head`). Other exceptions are bugs and are not caught.
     """
     try:
         return main(sys.argv[1:] if argv is None else argv) or 0

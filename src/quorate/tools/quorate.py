@@ -40,7 +40,7 @@ def _main(argv: Sequence[str]) -> int:
     parser = Parser("quorate", "A Kafka cluster in Python, and what makes it pleasant to run.")
     parser.add_version()
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    up = commands.add_parser("up", help="run a whole local cluster until Ctrl-C", description=_UP)
+    up = commands.add_parser("up", help="run a complete local cluster until Ctrl-C", description=_UP)
     up.add_argument("--controllers", type=int, default=1, help="how many controllers (1)")
     up.add_argument("--brokers", type=int, default=1, help="how many brokers (1); the first nodes are both")
     up.add_argument("--data", type=Path, help=f"the folder that keeps the data (./{DEFAULT_FOLDER})")
@@ -73,7 +73,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 _UP = """Formats what is not formatted, starts every node, prints what to connect to, and stops them all on Ctrl-C.
-Started again with the same folder it goes on where it was."""
+Started again with the same folder, it continues with the same data."""
 
 
 def _up(args: argparse.Namespace) -> int:

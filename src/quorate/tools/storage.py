@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quorate.node import properties
     from quorate.node.storage import dynamic_voters, formatter, scram_parser
     from quorate.protocol import uuids
-    from quorate.tools import existing_quorum
+    from quorate.tools import standalone_check
 else:
     meta_properties = lazy_module("quorate.log.directories.meta_properties")
     features = lazy_module("quorate.metadata.features")
@@ -27,7 +27,7 @@ else:
         "quorate.node.storage", "dynamic_voters", "formatter", "scram_parser"
     )
     uuids = lazy_module("quorate.protocol.uuids")
-    existing_quorum = lazy_module("quorate.tools.existing_quorum")
+    standalone_check = lazy_module("quorate.tools.standalone_check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,7 +173,7 @@ def _format(args: argparse.Namespace) -> int:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")
         voters = formatter.standalone_voters(config)
-        warnings += existing_quorum.check_no_existing_quorum(
+        warnings += standalone_check.check_no_existing_quorum(
             config.quorum_bootstrap_servers, args.cluster_id.strip()
         )
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     parser = Parser(
         "quorate-topic-history",
-        "Tells what happened to every topic: created, deleted, leaders, ISR, replicas, configs; with offsets "
+        "Shows what happened to every topic: created, deleted, leaders, ISR, replicas, configs; with offsets "
         "and times.",
     )
     parser.add_version()

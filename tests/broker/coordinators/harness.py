@@ -9,7 +9,7 @@ from typing import Any
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.model import Caller, Record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
-from quorate.broker.coordinators.result import CoordinatorResult, Instant
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.join_group import JoinGroupRequest
@@ -34,8 +34,8 @@ class Harness:
         list(self.shard.loaded(self.at))
 
     @property
-    def at(self) -> Instant:
-        return Instant(START_MS + int(self.now * 1000), self.now)
+    def at(self) -> StepTime:
+        return StepTime(START_MS + int(self.now * 1000), self.now)
 
     def next_token(self) -> int:
         self.token += 1

@@ -182,7 +182,7 @@ async def test_the_longest_retention_is_for_ever() -> None:
         w.clock.offset_ms = 1_000_000_000_000
         runtime = w.service.groups.runtime.context(w.service.groups.partition_for("g"))
         assert not runtime.shard.offsets.expire_offsets(
-            ExpiryCursor(["g"]), w.service.groups.runtime.instant()
+            ExpiryCursor(["g"]), w.service.groups.runtime.step_time()
         ).records
 
 

@@ -15,7 +15,7 @@ from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.record_serde import decode_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.loader import CoordinatorLoader
-from quorate.broker.coordinators.result import CoordinatorResult, Instant
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -212,7 +212,7 @@ async def test_a_defect_in_a_step_ends_that_request_only() -> None:
     async with World() as w:
         assert await commit(w, 1) == E.NONE
 
-        def broken(shard: GroupCoordinatorShard, token: Any, at: Instant) -> CoordinatorResult:
+        def broken(shard: GroupCoordinatorShard, token: Any, at: StepTime) -> CoordinatorResult:
             shard.state = ShardState()
             raise AssertionError("a defect")
 
@@ -243,7 +243,7 @@ async def test_what_cannot_be_replayed_is_not_appended(monkeypatch: pytest.Monke
 async def test_a_defect_after_the_append_is_answered() -> None:
     async with World() as w:
 
-        def after(error: ErrorCode, at: Instant) -> CoordinatorResult:
+        def after(error: ErrorCode, at: StepTime) -> CoordinatorResult:
             raise AssertionError("a defect")
 
         with pytest.raises(KafkaError) as told:
@@ -263,7 +263,7 @@ async def test_a_defect_in_one_timer_does_not_stop_the_others(monkeypatch: pytes
             members[group] = (await w.call(ApiKey.JOIN_GROUP, request, 9)).member_id
         original = Rebalancer.expire
 
-        def expire(rebalancer: Rebalancer, event: Any, at: Instant) -> CoordinatorResult:
+        def expire(rebalancer: Rebalancer, event: Any, at: StepTime) -> CoordinatorResult:
             if event.group_id == "a":
                 raise AssertionError("a defect")
             return original(rebalancer, event, at)

@@ -38,7 +38,7 @@ class HighWatermarks:
         self._timeout_s = timeout_s
 
     def current(self, partition: int) -> int:
-        """The high watermark, or -1 if this broker does not host the partition any more."""
+        """The high watermark, or -1 if this broker no longer hosts the partition."""
         try:
             replica_log = self._replicas.local_log(self._topic, partition)
         except KafkaError:
@@ -69,5 +69,5 @@ class HighWatermarks:
         ).future
 
     def reach_log_end(self, partition: int) -> asyncio.Future[bool]:
-        """Waits until the high watermark reaches the present end of the log."""
+        """Waits until the high watermark reaches the current end of the log."""
         return self.reach(partition, self._replicas.partition(self._topic, partition).log.log_end_offset)

@@ -70,7 +70,7 @@ class CoordinatorLoader:
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
-        """Replays the log from its start to its present end. Returns that end. Raises KafkaError,
+        """Replays the log from its start to its current end. Returns that end. Raises KafkaError,
         DecodeError."""
         if source is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
@@ -91,7 +91,7 @@ class CoordinatorLoader:
         return end
 
     def replay_bytes(self, data: bytes, first_offset: int) -> int:
-        """Replays whole batches from `first_offset` on. Returns the offset after the last one. Raises
+        """Replays complete batches from `first_offset` on. Returns the offset after the last one. Raises
         CORRUPT_MESSAGE if a batch is damaged."""
         reached = first_offset
         for header, batch in iter_batches(data):

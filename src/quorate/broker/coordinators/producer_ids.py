@@ -21,8 +21,9 @@ logger = logging.getLogger("quorate.broker.producers")
 PREFETCH_AT = 0.9
 """The used part of a block after which the next block is requested, so that no producer waits for it."""
 BLOCK_WAIT_S = 1.0
-"""How long a request waits for a block, which usually arrives within milliseconds. After that the client is
-told to retry, because later responses of its connection wait for this one. Kafka does not wait at all."""
+"""How long a request waits for a block, which usually arrives within milliseconds. After that the client
+gets a retriable error, because later responses of its connection wait for this one. Kafka does not wait at
+all."""
 
 
 class Channel(Protocol):
@@ -63,8 +64,8 @@ class ProducerIdManager:
             self._fetching.cancel()
 
     async def next_id(self) -> int:
-        """Returns a new producer id. Raises COORDINATOR_LOAD_IN_PROGRESS, which is retriable, if there is no
-        block in time."""
+        """Returns a new producer id. Raises COORDINATOR_LOAD_IN_PROGRESS, which is retriable, if no
+        block arrives in time."""
         while self._next >= self._block_end:
             if self._next_block is not None:
                 self._next, self._block_end = self._next_block

@@ -13,14 +13,14 @@ Token = Hashable
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class StepTime:
     """The time of a step: the wall clock for timestamps that are stored, the monotonic one for timers."""
 
     wall_ms: int
     now: float
 
 
-After = Callable[[ErrorCode, Instant], "CoordinatorResult"]
+After = Callable[[ErrorCode, StepTime], "CoordinatorResult"]
 
 
 @dataclass(slots=True)

@@ -1,11 +1,13 @@
 """Runs the shards of a coordinator, one for each partition of its internal topic that this broker leads
 (`CoordinatorRuntime` in Kafka).
 
-The future of a response is the token of its request in the shard. For every step, responses go out at once
-and records are appended as one batch. The append is done when the call returns, so that the steps of a
-shard are in log order. The step continues when the high watermark has passed the batch. Writes see the
-newest state, reads the committed one, which follows the high watermark alone: records whose append timed
-out are visible as soon as they are committed. One timer serves all shards.
+A shard identifies a request by a token: the future of its response. For every step, responses are sent at
+once, and its records are appended as one batch, or as several if the result is not atomic. The append is
+done when the call returns, so that the steps of a shard are in log order. `after` is called when the high
+watermark has passed the batch.
+
+Writes see the newest state, reads the committed one. The committed state follows only the high watermark:
+records whose append timed out are visible as soon as they are committed. One timer serves all shards.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.loader import CoordinatorLoader
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import build_batch
 from quorate.records.compression import Compression
@@ -51,7 +53,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         clock: Clock,
         has_topic: Callable[[str], bool],
     ) -> None:
-        """`name` is for the log. `has_topic` tells whether the cluster has a topic."""
+        """`name` is for log messages. `has_topic` returns whether the cluster has a topic."""
         self._name = name
         self._topic = topic
         self._make_shard = make_shard
@@ -132,22 +134,25 @@ class CoordinatorRuntime(Generic[ShardT]):
             return
         if self._contexts.get(partition) is not context:
             return
-        # The end of the log need not be committed: a follower in the ISR that hangs would delay the
-        # failover until it has left the ISR. Reads see the committed state, as in Kafka.
+        # Loading does not wait until the end of the log is committed: a follower in the ISR that hangs would
+        # delay the failover until it has left the ISR. Reads see the committed state, as in Kafka.
         context.uncommitted_at_load = (end, context.shard.state)
 
         # A topic that does not exist now was deleted: the metadata that made this broker the leader is
-        # newer than that of the former leader. It may have stopped before it had deleted all offsets, or
-        # the partition had no leader at that time.
+        # newer than that of the former leader. The former leader may have stopped before it had written all
+        # tombstones, or the partition may have had no leader when the topic was deleted.
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 
         slice_ends = self._clock.now() + TIMER_SLICE_S
-        for result in context.shard.loaded(self.instant(), has_topic):
-            self._carry_out(context, result, context.shard.state)
-            if self._clock.now() >= slice_ends:
-                await asyncio.sleep(0)
-                slice_ends = self._clock.now() + TIMER_SLICE_S
+        try:
+            for result in context.shard.loaded(self.step_time(), has_topic):
+                self._apply(context, result, context.shard.state)
+                if self._clock.now() >= slice_ends:
+                    await asyncio.sleep(0)
+                    slice_ends = self._clock.now() + TIMER_SLICE_S
+        except Exception:  # a bug in one step must not keep the groups of this partition unavailable
+            logger.exception("[%s] The load of %s-%d is incomplete.", self._name, self._topic, partition)
         context.loader = None
         context.error = ErrorCode.NONE
         self._arm_timer(context)
@@ -185,17 +190,17 @@ class CoordinatorRuntime(Generic[ShardT]):
         """All shards of this broker, also those that are loading."""
         return iter(list(self._contexts.values()))
 
-    def instant(self) -> Instant:
+    def step_time(self) -> StepTime:
         """The time of a step that starts now."""
-        return Instant(self._clock.now_ms(), self._clock.now())
+        return StepTime(self._clock.now_ms(), self._clock.now())
 
     def committed_state(self, context: CoordinatorContext[ShardT]) -> Any:
-        """The state that no election can revert. Reads answer from it."""
+        """The state up to the high watermark, which no election can revert. Reads are answered from it."""
         return context.committed_state(self._high_watermarks.current(context.partition))
 
     # --- operations -------------------------------------------------------------------------------
 
-    def write(self, partition: int, step: Callable[[ShardT, Answer, Instant], CoordinatorResult]) -> Answer:
+    def write(self, partition: int, step: Callable[[ShardT, Answer, StepTime], CoordinatorResult]) -> Answer:
         """Runs a step of a shard. The future returns its response, or fails with a KafkaError whose code is
         meant for the client."""
         assert self._loop is not None
@@ -207,7 +212,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             return answer
         before = context.shard.state
         try:
-            result = step(context.shard, answer, self.instant())
+            result = step(context.shard, answer, self.step_time())
         except KafkaError as error:
             context.shard.state = before
             answer.set_exception(KafkaError(operation_error(error.code), error.message))
@@ -217,14 +222,14 @@ class CoordinatorRuntime(Generic[ShardT]):
             context.shard.state = before
             answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return answer
-        self._carry_out(context, result, before, answer)
+        self._apply(context, result, before, answer)
         self._arm_timer(context)
         if not answer.done():
             context.add_pending(answer)
         return answer
 
     def read_newest(self, partition: int, read: Callable[[ShardT, Any], Any]) -> Answer:
-        """Reads the newest state. The future returns when all records in that state are committed."""
+        """Reads the newest state. The future completes when all records in that state are committed."""
         assert self._loop is not None
         answer: Answer = self._loop.create_future()
         try:
@@ -259,7 +264,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         """Reads the committed state.
 
         An earlier leader may have acknowledged records that are not known to be committed here, because
-        the high watermark of a new leader is behind until its followers have fetched. If `differs` says
+        the high watermark of a new leader lags until its followers have fetched. If `differs` says
         that the result depends on such records, the read waits for the high watermark, for at most the
         append timeout. Kafka does not wait and may return an older state.
         """
@@ -306,15 +311,15 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     # --- effects ----------------------------------------------------------------------------------
 
-    def _carry_out(
+    def _apply(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
         before: Any,
         answer: Answer | None = None,
     ) -> None:
-        """Carries out a result as `CoordinatorResult` describes. `answer` is failed if a defect keeps the
-        step from answering it."""
+        """Applies a result as `CoordinatorResult` describes. `answer` fails if a bug prevents the step from
+        answering."""
         for token, value in result.replies:
             assert isinstance(token, asyncio.Future)
             if not token.done():
@@ -326,7 +331,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             elif result.after is None:
                 return
             elif context.is_committed(self._high_watermarks.current(partition)):
-                self._continue(context, result, ErrorCode.NONE, answer)
+                self._run_after(context, result, ErrorCode.NONE, answer)
                 return
             else:
                 # The step wrote nothing, but it saw records that are not committed.
@@ -341,18 +346,19 @@ class CoordinatorRuntime(Generic[ShardT]):
                 code.name,
                 exc_info=None if isinstance(error, KafkaError) else error,
             )
-            self._continue(context, result, code, answer)
+            self._run_after(context, result, code, answer)
             return
         if pending.done():
-            self._replicated(context, result, answer, pending)
+            self._on_committed(context, result, answer, pending)
             return
-        pending.add_done_callback(lambda future: self._replicated(context, result, answer, future))
+        pending.add_done_callback(lambda future: self._on_committed(context, result, answer, future))
 
     def _append(
         self, context: CoordinatorContext[ShardT], result: CoordinatorResult, before: Any
     ) -> asyncio.Future[int]:
-        """Replays and appends the records. Returns the future of the last batch; those before it are
-        committed by then. After an error, which is raised, the state is that of the log."""
+        """Replays and appends the records. Returns a future that completes when the last batch is
+        committed; earlier batches are committed before it. If this method raises, the state is that of the
+        log."""
         shard = context.shard
         encode = self._encode_record
         now_ms = self._clock.now_ms()
@@ -399,7 +405,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         if chunk:
             yield chunk
 
-    def _replicated(
+    def _on_committed(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
@@ -420,14 +426,13 @@ class CoordinatorRuntime(Generic[ShardT]):
         elif future.result() is False:
             code = ErrorCode.REQUEST_TIMED_OUT
         if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-            code = (
-                ErrorCode.NONE
-            )  # the high watermark has passed the batch, which is enough for a coordinator
+            # The high watermark has passed the batch, which is enough for a coordinator.
+            code = ErrorCode.NONE
         self.committed_state(context)
-        self._continue(context, result, code, answer)
+        self._run_after(context, result, code, answer)
         self._arm_timer(context)
 
-    def _continue(
+    def _run_after(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
@@ -438,7 +443,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             return
         before = context.shard.state
         try:
-            self._carry_out(context, result.after(error, self.instant()), before)
+            self._apply(context, result.after(error, self.step_time()), before)
         except Exception:
             logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, context.partition)
             if answer is not None and not answer.done():
@@ -462,9 +467,10 @@ class CoordinatorRuntime(Generic[ShardT]):
     def _on_timer(self) -> None:
         self._timer = None
         started = self._clock.now()
-        at = self.instant()
+        at = self.step_time()
         active = [context for context in self._contexts.values() if context.error is ErrorCode.NONE]
-        # Shards that had no turn come first in the next call, which is at once, as their timers have expired.
+        # Shards that had no turn come first in the next call, which follows at once because their timers
+        # have already expired.
         turn = next((i for i, context in enumerate(active) if context.partition == self._next_turn), 0)
         try:
             for index, context in enumerate(active[turn:] + active[:turn], turn + 1):
@@ -476,15 +482,15 @@ class CoordinatorRuntime(Generic[ShardT]):
             for context in active:
                 self._arm_timer(context)
 
-    def _tick(self, context: CoordinatorContext[ShardT], at: Instant, until: float) -> None:
+    def _tick(self, context: CoordinatorContext[ShardT], at: StepTime, until: float) -> None:
         """Carries out the expired timers of a shard until the time `until`, at least one."""
         before = context.shard.state
         try:
             for result in context.shard.tick(at):
-                self._carry_out(context, result, before)
+                self._apply(context, result, before)
                 before = context.shard.state
                 if self._clock.now() >= until:
                     return
-        except Exception:  # a defect in one shard must not stop the timers of the others
+        except Exception:  # a bug in one shard must not stop the timers of the others
             logger.exception("[%s] A timer of %s-%d failed.", self._name, self._topic, context.partition)
             context.shard.state = before

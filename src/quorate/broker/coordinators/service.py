@@ -101,8 +101,8 @@ class CoordinatorService:
         """Returns the coordinators of groups or transactional ids.
 
         If their topic does not exist, its creation is started, but not awaited: the responses of a
-        connection are sent in order, and later ones must not be delayed. The client is told to retry, as
-        in Kafka.
+        connection are sent in order, and later ones must not be delayed. The client gets a retriable
+        error, as in Kafka.
         """
         response = find_coordinator.FindCoordinatorResponse
         keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
@@ -145,7 +145,7 @@ class CoordinatorService:
     # --- InitProducerId ---------------------------------------------------------------------------
 
     async def init_producer_id(self, ctx: RequestContext, request: Any) -> Any:
-        """Returns an id for an idempotent producer. A producer that asks to raise its epoch gets a new id,
+        """Returns an id for an idempotent producer. A producer that requests a higher epoch gets a new id,
         as in Kafka."""
         response = init_producer_id.InitProducerIdResponse
         failed = partial(response, producer_id=-1, producer_epoch=-1)

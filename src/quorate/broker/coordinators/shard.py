@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from quorate.broker.coordinators.result import CoordinatorResult, Instant
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 
 NO_PRODUCER_ID = -1
 
@@ -45,7 +45,7 @@ class CoordinatorShard(Protocol):
         """Applies a transaction marker of the log."""
         ...
 
-    def loaded(self, at: Instant, has_topic: Callable[[str], bool]) -> Iterable[CoordinatorResult]:
+    def loaded(self, at: StepTime, has_topic: Callable[[str], bool]) -> Iterable[CoordinatorResult]:
         """Ends the loading of the log in steps. The runtime carries out the result of each step, and lets the
         event loop run between them. `has_topic` tells whether the cluster has a topic."""
         ...
@@ -58,7 +58,7 @@ class CoordinatorShard(Protocol):
         """The monotonic time of the next call of `tick`, or None."""
         ...
 
-    def tick(self, at: Instant) -> Iterator[CoordinatorResult]:
+    def tick(self, at: StepTime) -> Iterator[CoordinatorResult]:
         """Yields one result for each timer that has expired. The runtime carries out each result before
         it takes the next one. It may stop after any result; the next call yields the rest."""
         ...

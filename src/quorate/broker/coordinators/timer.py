@@ -1,5 +1,5 @@
-"""The timers of a shard, as data (`CoordinatorTimer` in Kafka). The shard sets them, and the runtime asks
-for the next deadline.
+"""The timers of a shard, as data (`CoordinatorTimer` in Kafka). The shard sets them, and the runtime
+reads the next deadline.
 
 A timer has an event, not a callback, so that the state of a coordinator can be printed, compared and
 simulated.

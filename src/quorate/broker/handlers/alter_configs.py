@@ -132,7 +132,7 @@ class AlterConfigsHandler:
         values = self._resulting(resource)
         if opened := [name for name in values if name in _OPENED_AT_START]:
             raise _invalid(
-                "Listeners are opened when a node starts; set them in its properties file and start it anew, "
+                "Listeners are opened when a node starts; set them in its properties file and restart it, "
                 "these cannot be changed dynamically",
                 opened,
             )
@@ -175,7 +175,7 @@ class AlterConfigsHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if int(values.get(single, config.get(single))) == 0 and not excepted:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or nobody could connect"
+                ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or no client could connect"
             )
 
     def _resulting(self, resource: Any) -> dict[str, str]:

@@ -130,7 +130,7 @@ async def _answer_when(
 def _report(services: Services, durable: asyncio.Future[None]) -> None:
     error = None if durable.cancelled() else durable.exception()
     if error is not None:
-        services.replicas.note_storage_failure(error)
+        services.replicas.handle_storage_failure(error)
 
 
 def routes(services: Services) -> dict[int, Handler]:

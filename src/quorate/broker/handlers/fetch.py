@@ -1,12 +1,12 @@
 """Fetch (1), versions 4 to 18.
 
-7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch,
-diverging epochs · 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 the
-follower's high watermark.
+New in version 7: fetch sessions (KIP-227); 9: current leader epoch; 11: rack, reading from followers; 12:
+last fetched epoch, diverging epochs; 13: topic ids; 15: replica state in a tagged field; 16: leader hints
+(KIP-951); 18: the follower's high watermark.
 
-The response holds file regions. A request without enough data waits in
-`quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica selector is
-configured by default), quotas.
+Records are file regions in the response and are sent without a copy in Python. A request without enough
+data waits in `quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica
+selector is configured by default), quotas.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class FetchHandler(FetchSteps):
         wanted: list[FetchPartition],
         params: FetchParams,
     ) -> FetchResponse:
-        """Loads the indexes and batch headers into the page cache in a thread, then reads as `_read`."""
+        """Loads the indexes and batch headers into the page cache in a thread, then calls `_read`."""
         for _ in range(READ_AHEAD_ROUNDS):
             try:
                 await self._services.loop.run_in_executor(None, touch, cold)

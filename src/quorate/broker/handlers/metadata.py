@@ -33,7 +33,7 @@ timeouts of clients."""
 
 _MOST_PARTITIONS = 10_000
 """The number of partitions that one CreateTopics may create. Kafka creates all missing topics of a request
-with one CreateTopics, which is then rejected as a whole."""
+with one CreateTopics, which is then rejected completely."""
 
 _AT_ONCE = 2000
 """Topics of a request that are processed in one turn of the event loop: one to two milliseconds."""
@@ -149,7 +149,7 @@ def _check(wanted: list[Wanted], version: int) -> None:
     for topic in wanted:
         if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither"
+                ErrorCode.INVALID_REQUEST, "A topic is requested by its name or by its id; one has neither"
             )
         if version < 12 and topic.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")

@@ -153,7 +153,7 @@ class ProduceHandler:
             del self._unfinished[connection]
 
     def _append_all(self, context: RequestContext, request: ProduceRequest) -> Generator[None, None, Any]:
-        """Appends to the partitions in order and yields when the time of a turn is over. Returns the
+        """Appends to the partitions in order and yields when the time of a turn has elapsed. Returns the
         handler's result."""
         version, acks, loop = context.api_version, request.acks, self._services.loop
         answer = ProduceResponse()
@@ -317,7 +317,7 @@ class ProduceHandler:
             )
 
     def _close(self, context: RequestContext, answer: ProduceResponse) -> None:
-        """Closes the connection. With acks=0 there is no response for the error, and the client refreshes its
+        """Closes the connection. With acks=0 no response can carry the error, and the client refreshes its
         metadata after a lost connection."""
         logger.info(
             "[Produce broker=%d] Closing connection %s after an error with acks=0: %s",

@@ -134,7 +134,7 @@ class ConfigView:
         return iter(sorted(seen))
 
     def broker_value(self, name: str) -> str | None:
-        """The value of a broker key that is in force."""
+        """The effective value of a broker key."""
         for layer in (self.dynamic_broker(), self.dynamic_default()):
             if name in layer:
                 return layer[name]

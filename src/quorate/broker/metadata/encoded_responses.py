@@ -1,6 +1,6 @@
 """Encodes Metadata responses in steps of a few milliseconds and caches them.
 
-A response about ten thousand topics takes 100 ms. Therefore it is made in steps, and the event loop
+A response about ten thousand topics takes 100 ms. Therefore it is encoded in steps, and the event loop
 serves other requests in between. All steps read the image that was the latest one when the request
 arrived. Encoded topics are cached until they or the cluster change, and responses about all topics until
 any topic changes. Requests for the same response share it.
@@ -86,7 +86,7 @@ class EncodedMetadataResponses:
         self._whole_bytes = 0
         self._whole_of: tuple[TopicsImage, ClusterImage] | None = None
         self._making = asyncio.Lock()
-        """Held while a response is made in steps, so that each turn of the loop has only one step."""
+        """Held while a response is encoded in steps, so that each turn of the loop has only one step."""
 
     def all_topics(self, shape: Shape) -> Any:
         """Returns the response about all topics: an EncodedResponse, or a task for it, which callers share
@@ -153,7 +153,7 @@ class EncodedMetadataResponses:
             self._whole_bytes += len(response.body)
 
     def _steps(self, image: MetadataImage, shape: Shape, topics: Iterable[TopicImage | Topic]) -> Steps:
-        """Makes a response. Yields when the time of a step is over."""
+        """Encodes a response. Yields when the time of a step has elapsed."""
         view = MetadataCache(image)
         version = shape.version
         with_operations = shape.topic_operations and version >= 8

@@ -2,7 +2,7 @@
 between them (`BrokerMetadataPublisher` in Kafka).
 
 The broker reads the log as an observer does, also in a combined process. Subscribers are called in the
-order of their registration, each with the whole delta. The cache has the new image at that time.
+order of their registration, each with the complete delta. The cache has the new image at that time.
 """
 
 from __future__ import annotations

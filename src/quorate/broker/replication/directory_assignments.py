@@ -37,8 +37,8 @@ _FINAL = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""Codes after which a replica is not reported again. After an error among them this broker does not have
-the replica any more."""
+"""Codes after which a replica is not reported again. After an error among them this broker no longer has
+the replica."""
 
 _Key = tuple[bytes, int]
 """(topic id, partition)"""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
-"""Epoch of a full request that asks for a session."""
+"""Epoch of a full request that requests a session."""
 FINAL_EPOCH = -1
-"""Epoch of a full request that asks for no session and closes the given one."""
+"""Epoch of a full request that requests no session and closes the given one."""
 
 # Partitions are keyed by topic id where the request carries one, else by name.
 PartitionKey = tuple["bytes | str", int]

@@ -47,5 +47,5 @@ class FetchSessionHandler:
         return True
 
     def reset(self) -> None:
-        """Makes the next request a full one, which asks for a new session."""
+        """Makes the next request a full one, which requests a new session."""
         self.session_id, self.epoch, self.sent = 0, INITIAL_EPOCH, {}

@@ -125,7 +125,7 @@ def _read_partition(
         return _read_log(manager, params, part, partition, max_bytes, min_one, note_follower)
     except KafkaError as error:
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
-            manager.note_storage_failure(error)
+            manager.handle_storage_failure(error)
         return ReadResult(error.code)
     except Exception:
         logger.exception(

@@ -1,9 +1,9 @@
 """One replica on this broker: its role, its ISR, its high watermark, and the requests that wait for it
 (`Partition` in Kafka).
 
-The log object is made on the first read or write. Therefore a delta with thousands of new partitions is
-cheap, and no file is made before the first append. Everything runs on the event loop without locks.
-KIP-497 (pending ISR), KIP-101 and KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
+The log object is created on the first read or write, so a metadata delta with thousands of new partitions
+is cheap, and no file is created before the first append. Everything runs on the event loop without locks.
+Implements KIP-497 (pending ISR), KIP-101, KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartitionHost(Protocol):
         """Sends an ISR change to the controller."""
         ...
 
-    def note_storage_failure(self, error: BaseException) -> None:
+    def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
         ...
 
@@ -107,7 +107,7 @@ class Partition:
             try:
                 log = self._log = self._host.open_log(self)
             except LogDirFailure as error:
-                self._host.note_storage_failure(error)
+                self._host.handle_storage_failure(error)
                 raise
         if self.is_leader and self.leader_epoch_start is None:
             self._begin_leader_epoch(log)
@@ -119,8 +119,8 @@ class Partition:
         return self._log is not None
 
     def forget_log(self) -> PartitionLog | None:
-        """Drops and returns the log, because the partition was deleted or its directory failed. Ends a
-        pending ISR change too: its response must not make another log of this name."""
+        """Drops and returns the log, because the partition was deleted or its directory failed.
+        Drops a pending ISR change too: handling its response would open the log again."""
         log, self._log = self._log, None
         self.pending_isr = None
         self.leader_epoch_start = None
@@ -128,16 +128,16 @@ class Partition:
 
     def _begin_leader_epoch(self, log: PartitionLog) -> None:
         # An epoch is recorded even if nothing is appended in it: a follower whose last records have a later
-        # epoch than this leader's must be able to find where to truncate.
+        # epoch than the last records of this leader's log must be able to find where to truncate.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
-        self.maybe_advance(log)
+        self.maybe_increment_high_watermark(log)
 
     # --- role -------------------------------------------------------------------------------------
 
     def make_leader(self, image: PartitionImage, now: float) -> bool:
         """Becomes or stays the leader. Returns whether it was not the leader before. An image with an older
-        partition epoch is ignored: AlterPartition's answer may be ahead of the metadata log."""
+        partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
@@ -161,8 +161,8 @@ class Partition:
                 for replica, state in self.followers.items():
                     state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
         if self._log is not None:
-            self.maybe_advance(self.log)
-        # Deletions may have waited for a follower that is not a replica any more.
+            self.maybe_increment_high_watermark(self.log)
+        # Deletions may have waited for a follower that is no longer a replica.
         self._complete_deletions()
         return not was_leader
 
@@ -230,15 +230,15 @@ class Partition:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
-                f"min.insync.replicas in force, {self.effective_min_isr(log)}.",
+                f"effective min.insync.replicas, {self.effective_min_isr(log)}.",
             )
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
         except LogDirFailure as error:
-            self._host.note_storage_failure(error)
+            self._host.handle_storage_failure(error)
             raise
-        self.maybe_advance(log)
-        if self.followers:  # they wait for the LEO
+        self.maybe_increment_high_watermark(log)
+        if self.followers:  # followers wait for a higher LEO
             self._wake_fetches()
         return info
 
@@ -247,7 +247,7 @@ class Partition:
         pending = self.pending_isr
         return pending.isr if pending is not None and pending.expands else self.isr
 
-    def maybe_advance(self, log: PartitionLog | None = None) -> bool:
+    def maybe_increment_high_watermark(self, log: PartitionLog | None = None) -> bool:
         """Raises the leader's high watermark as far as its followers allow. Returns whether it moved."""
         log = log or self.log
         end = log.log_end_offset
@@ -261,7 +261,7 @@ class Partition:
             for replica, state in self.followers.items():
                 if state.log_end_offset < new and (
                     replica in isr
-                    # Also waits for a caught-up follower outside the ISR, so that it can join a busy leader.
+                    # Also waits for a caught-up follower outside a busy partition's ISR so that it can enter.
                     or (state.is_caught_up(end, now, max_lag_s) and self._is_isr_eligible(replica, state))
                 ):
                     new = state.log_end_offset
@@ -269,8 +269,7 @@ class Partition:
         return self._move_high_watermark(log, end)
 
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> bool:
-        """Raises the high watermark and wakes the requests that wait for it. All increases go through this
-        method. Returns whether it rose."""
+        """Raises the high watermark and wakes the requests that wait for it. Returns whether it rose."""
         if offset <= log.high_watermark:
             return False
         log.high_watermark = offset
@@ -283,7 +282,7 @@ class Partition:
         return True
 
     def _move_log_start(self, log: PartitionLog, offset: int, reason: str) -> None:
-        """Raises the log start offset for any other reason than retention. Wakes deletions, and fetches
+        """Raises the log start offset for a reason other than retention. Wakes deletions, and fetches
         that may wait at a deleted offset. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
         if log.increment_log_start_offset(offset, reason):
             self._wake_fetches()
@@ -316,7 +315,7 @@ class Partition:
         state.fetched(offset, log_start_offset, now, leader_end_offset, broker_epoch)
         self._maybe_expand_isr(replica_id, state)
         if previous_end != state.log_end_offset:
-            self.maybe_advance()
+            self.maybe_increment_high_watermark()
         self._complete_deletions()
 
     def has_follower(self, replica_id: int) -> bool:
@@ -339,7 +338,7 @@ class Partition:
         self._request_isr((*self.isr, replica), expands=True)
 
     def maybe_shrink_isr(self, now: float, max_lag_s: float) -> None:
-        """Asks for an ISR without the followers that have not caught up for `max_lag_s`."""
+        """Requests an ISR without the followers that have not caught up for `max_lag_s`."""
         if not self.is_leader or self.pending_isr is not None or len(self.isr) <= 1:
             return
         end = self.log.log_end_offset
@@ -373,7 +372,7 @@ class Partition:
     def isr_altered(
         self, pending: PendingIsr, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
-        """Applies the controller's answer to an AlterPartition."""
+        """Applies the controller's response to an AlterPartition."""
         if self.pending_isr is not pending:
             return  # the metadata log was faster or the role changed
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
@@ -389,18 +388,19 @@ class Partition:
             ",".join(map(str, isr)),
             partition_epoch,
         )
-        self.maybe_advance()
+        self.maybe_increment_high_watermark()
 
     def isr_rejected(self, pending: PendingIsr, error: ErrorCode) -> bool:
         """Handles the error of an AlterPartition. Returns whether the same request must be sent again."""
         if self.pending_isr is not pending:
             return False
         if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
-            # Only these errors prove that the change was not applied: the committed ISR is in force again.
+            # Only these errors prove that the change was not applied: the committed ISR applies again.
             self.pending_isr = None
-            self.maybe_advance()  # it had waited for the replica that was to join
+            # The high watermark had waited for the replica that was to join the ISR.
+            self.maybe_increment_high_watermark()
             return False
-        # After these the metadata log brings the current ISR, which ends the pending state.
+        # After these errors the current ISR arrives through the metadata log, which ends the pending state.
         return error not in (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.UNKNOWN_TOPIC_ID,
@@ -478,8 +478,8 @@ class Partition:
         return delayed
 
     def ack_error(self, log: PartitionLog) -> ErrorCode:
-        """The code that answers an append below the high watermark: the ISR may have shrunk below
-        min.insync.replicas after the append."""
+        """The error code for a Produce whose records are now below the high watermark: the ISR may have
+        shrunk below min.insync.replicas after the append."""
         if self.followers and len(self.maximal_isr()) < self.effective_min_isr(log):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE

@@ -3,10 +3,10 @@ DeleteRecords for the low watermark of the followers.
 
 Nothing polls. A waiting request is registered with the partitions that it waits for and has one timer;
 an append or a moved watermark wakes it. Its answer is a future, which the connection awaits. If the
-connection is lost, a Fetch is cancelled (`quorate.net.dispatch.WAITS_ONLY`); the other requests wait to
-their end, as their effect does not depend on who reads the answer.
+connection is lost, a Fetch is cancelled (`quorate.net.dispatch.CANCELLABLE_APIS`); the other requests wait
+until they complete, because their effect does not depend on the reader of the response.
 
-`Partition` stands above this module: here it is only `HasDelayedOperations`.
+This module does not import `Partition`, but declares the part it needs as `HasDelayedOperations`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class DelayedAcks:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Whether the request no longer waits for anything."""
         return (not self._open and self._timer is not None) or self.future.done()
 
     def _expire(self) -> None:
@@ -169,7 +169,7 @@ class DelayedAcks:
         if not self.future.done():
             try:
                 self.future.set_result(self._finish())
-            except Exception as error:  # a defect ends this request only, not the append that completed it
+            except Exception as error:  # a bug ends only this request, not the append that completed it
                 self.future.set_exception(error)
 
 

@@ -1,9 +1,9 @@
-"""The follower side of replication: one task for each leader that this broker follows copies its batches
-unchanged (`ReplicaFetcherThread` in Kafka).
+"""The follower side of replication. For each leader that this broker follows, one task copies the leader's
+batches unchanged (`ReplicaFetcherThread` in Kafka).
 
-Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-595). A Fetch carries the epoch of the
-follower's last record. A leader with another history answers with the epoch and the offset at which the
-histories diverge, and the follower truncates its log there.
+Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-320, KIP-595). A Fetch carries the epoch of the
+follower's last record. A leader whose log differs answers with its largest epoch that is not later, and the
+end offset of that epoch. The follower truncates and, if necessary, repeats this with its next Fetch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger("quorate.broker.replication.replica_fetcher")
 
 _LATEST, _EARLIEST = -1, -2
 _MAX_DOUBLINGS = 6
-"""Of the backoff after unexpected errors: 64 s with the default of 1 s."""
+"""The backoff after unexpected errors doubles at most this often: up to 64 s with the default of 1 s."""
 
 
 class FetcherHost(Protocol):
@@ -51,7 +51,7 @@ class FetcherHost(Protocol):
     logs: LogManager
     metadata: MetadataCache
 
-    def note_storage_failure(self, error: BaseException) -> None:
+    def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
         ...
 
@@ -76,12 +76,12 @@ class ReplicaFetcher:
         self,
         leader_id: int,
         config: KafkaConfig,
-        replicas: FetcherHost,
+        host: FetcherHost,
         broker_epoch: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.leader_id = leader_id
-        self._replicas = replicas
+        self._host = host
         self._broker_epoch = broker_epoch
         self._loop = loop
         self._listener = config.inter_broker_listener_name
@@ -105,14 +105,14 @@ class ReplicaFetcher:
         return not self._states
 
     def add(self, partition: Partition) -> None:
-        """Copies the partition in its present leader epoch, from the end of its log."""
+        """Starts to copy the partition in its current leader epoch, from the end of its log."""
         log = partition.log
         # A log without leader epochs may end with records that a former leader never committed: only
         # those below the high watermark are certain.
         known = log.latest_epoch
         if known is None and log.log_end_offset > log.high_watermark:
             partition.truncate_to(log.high_watermark)
-            self._replicas.logs.lower_checkpoints([log])
+            self._host.logs.lower_checkpoints([log])
         self._states[(partition.topic_id, partition.partition)] = _FetchState(
             partition, partition.leader_epoch, log.log_end_offset, -1 if known is None else known
         )
@@ -134,12 +134,12 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             try:
-                if not await self._round():
+                if not await self._fetch_once():
                     await asyncio.sleep(self._backoff_s / 10)
             except (NetError, OSError) as error:
                 logger.info(
                     "[ReplicaFetcher broker=%d leader=%d] %s; retrying",
-                    self._replicas.node_id,
+                    self._host.node_id,
                     self.leader_id,
                     error,
                 )
@@ -147,12 +147,12 @@ class ReplicaFetcher:
                 await asyncio.sleep(self._backoff_s)
             except Exception:
                 logger.exception(
-                    "[ReplicaFetcher broker=%d leader=%d] failed", self._replicas.node_id, self.leader_id
+                    "[ReplicaFetcher broker=%d leader=%d] failed", self._host.node_id, self.leader_id
                 )
                 self._session.reset()
                 await asyncio.sleep(self._backoff_s)
 
-    async def _round(self) -> bool:
+    async def _fetch_once(self) -> bool:
         """Sends one Fetch and processes its response. Returns False if the fetcher should pause."""
         now = self._loop.time()
         due = {key: state for key, state in self._states.items() if state.delayed_until <= now}
@@ -165,7 +165,7 @@ class ReplicaFetcher:
         if not self._session.handle_response(response.error_code, response.session_id):
             logger.info(
                 "[ReplicaFetcher broker=%d leader=%d] Fetch session refused: %s",
-                self._replicas.node_id,
+                self._host.node_id,
                 self.leader_id,
                 ErrorCode.of(response.error_code).name,
             )
@@ -174,7 +174,7 @@ class ReplicaFetcher:
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
         self._process_response(due, response)
-        await self._reset_out_of_range()
+        await self._handle_out_of_range_partitions()
         return True
 
     def _process_response(self, due: dict[TopicIdPartition, _FetchState], response: FetchResponse) -> None:
@@ -191,21 +191,22 @@ class ReplicaFetcher:
                 with self._delaying_on_error(state):
                     self._process_partition(state, data)
                 if data.records and self._is_current(key, state):
-                    # Moved behind the others, as in Kafka's PartitionStates: a leader without a session
-                    # fills its response in the order of the request.
+                    # Moved to the end, as in Kafka's PartitionStates: without a session, a leader fills its
+                    # response in the order of the request.
                     self._states[key] = self._states.pop(key)
         self._lower_checkpoints()
 
-    async def _reset_out_of_range(self) -> None:
-        """Asks the leader for the start and the end of its logs. The other partitions are processed
-        before, because the responses may take long."""
+    async def _handle_out_of_range_partitions(self) -> None:
+        """Handles OFFSET_OUT_OF_RANGE. Called after the other partitions are processed, because the
+        leader's answers may take long."""
         out_of_range, self._out_of_range = self._out_of_range, []
         for key in out_of_range:
             state = self._states.get(key)
             if state is not None:
                 with self._delaying_on_error(state):
-                    await self._reset_to_leader(key, state)
-                # Not after the loop: this broker may lead the partition before the next response arrives.
+                    await self._handle_out_of_range(key, state)
+                # Here and not after the loop: this broker may become the leader of the partition before the
+                # next response arrives.
                 self._lower_checkpoints()
 
     def _is_current(self, key: TopicIdPartition, state: _FetchState) -> bool:
@@ -219,16 +220,16 @@ class ReplicaFetcher:
         truncated, self._truncated = self._truncated, []
         if truncated:
             try:
-                self._replicas.logs.lower_checkpoints(truncated)
+                self._host.logs.lower_checkpoints(truncated)
             except KafkaError as failure:
                 logger.error(
-                    "[ReplicaFetcher broker=%d leader=%d] %s", self._replicas.node_id, self.leader_id, failure
+                    "[ReplicaFetcher broker=%d leader=%d] %s", self._host.node_id, self.leader_id, failure
                 )
-                self._replicas.note_storage_failure(failure)
+                self._host.handle_storage_failure(failure)
 
     @contextlib.contextmanager
     def _delaying_on_error(self, state: _FetchState) -> Iterator[None]:
-        """Delays this partition alone if its data cannot be processed. Errors of the connection are raised.
+        """Delays only this partition if its data cannot be processed. Errors of the connection are raised.
 
         After an unexpected error Kafka stops copying the partition until its leader changes. Here it is
         retried with a growing backoff.
@@ -240,12 +241,12 @@ class ReplicaFetcher:
             self._delay(state, self._backoff_s)
             logger.error(
                 "[ReplicaFetcher broker=%d leader=%d] %s: %s",
-                self._replicas.node_id,
+                self._host.node_id,
                 self.leader_id,
                 state.partition,
                 failure,
             )
-            self._replicas.note_storage_failure(failure)
+            self._host.handle_storage_failure(failure)
         except NetError:
             self._delay(state, self._backoff_s)
             raise  # the leader cannot be reached for the other partitions either
@@ -256,7 +257,7 @@ class ReplicaFetcher:
             logger.exception(
                 "[ReplicaFetcher broker=%d leader=%d] Unexpected error at offset %d of %s; trying again in "
                 "%.1f s",
-                self._replicas.node_id,
+                self._host.node_id,
                 self.leader_id,
                 state.fetch_offset,
                 state.partition,
@@ -267,7 +268,7 @@ class ReplicaFetcher:
         state.delayed_until = self._loop.time() + delay_s
 
     def _leader_channel(self) -> NodeChannel | None:
-        endpoint = self._replicas.metadata.endpoint(self.leader_id, self._listener)
+        endpoint = self._host.metadata.endpoint(self.leader_id, self._listener)
         if endpoint is None:
             return None
         if self._channel is None or self._address != (endpoint.host, endpoint.port):
@@ -275,7 +276,7 @@ class ReplicaFetcher:
                 self._channel.close()
             self._address = (endpoint.host, endpoint.port)
             self._channel = NodeChannel(
-                endpoint.host, endpoint.port, client_id=f"broker-{self._replicas.node_id}-fetcher-0"
+                endpoint.host, endpoint.port, client_id=f"broker-{self._host.node_id}-fetcher-0"
             )
             self._session.reset()
         return self._channel
@@ -308,7 +309,7 @@ class ReplicaFetcher:
             )
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(
-                replica_id=self._replicas.node_id, replica_epoch=self._broker_epoch()
+                replica_id=self._host.node_id, replica_epoch=self._broker_epoch()
             ),
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._min_bytes,
@@ -320,17 +321,17 @@ class ReplicaFetcher:
         )
 
     def _process_partition(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
-        """Appends or truncates. Raises KafkaError, and any exception after a defect of this broker."""
+        """Appends or truncates. Raises KafkaError, and any other exception if this broker has a bug."""
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
                 self._truncate(state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
                 self._append(state, data)
         else:
-            # The leader changes or the topic is deleted: the metadata log will tell this broker.
+            # The leader changes or the topic is deleted. The change arrives through the metadata log.
             logger.debug(
                 "[ReplicaFetcher broker=%d leader=%d] %s: error %d",
-                self._replicas.node_id,
+                self._host.node_id,
                 self.leader_id,
                 state.partition,
                 data.error_code,
@@ -343,23 +344,23 @@ class ReplicaFetcher:
         records = data.records
         if isinstance(records, memoryview | bytes) and len(records):
             try:
-                log.append_as_follower(records, self._replicas.clock.now_ms())
+                log.append_as_follower(records, self._host.clock.now_ms())
             except UnexpectedAppendOffset as unexpected:
                 if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
                 # The leader's log starts inside this batch (DeleteRecords): the empty log here starts at
                 # the first offset of the batch.
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
-                self._replicas.logs.lower_checkpoints([log])
-                log.append_as_follower(records, self._replicas.clock.now_ms())
+                self._host.logs.lower_checkpoints([log])
+                log.append_as_follower(records, self._host.clock.now_ms())
             state.fetch_offset = log.log_end_offset
             state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:
         """Truncates the log at the offset where it diverges from the leader's. If this log does not have
-        the leader's epoch, it is truncated to the end of the epoch before, and the next Fetch continues
-        the search."""
+        the leader's epoch, it is truncated to the end of the previous epoch, and the next Fetch
+        continues the search."""
         partition = state.partition
         log = partition.log
         end = log.log_end_offset
@@ -368,17 +369,17 @@ class ReplicaFetcher:
         elif leader_epoch < 0:
             target = min(leader_end, end)
         else:
-            mine = log.end_offset_for_epoch(leader_epoch)
-            if mine is None or mine[1] < 0:
+            local_end = log.end_offset_for_epoch(leader_epoch)
+            if local_end is None or local_end[1] < 0:
                 target = min(leader_end, end)
-            elif mine[0] != leader_epoch:
-                target = min(mine[1], end)
+            elif local_end[0] != leader_epoch:
+                target = min(local_end[1], end)
             else:
-                target = min(mine[1], leader_end, end)
+                target = min(local_end[1], leader_end, end)
         logger.info(
             "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d from %d to %d (leader's epoch %d ends at "
             "%d)",
-            self._replicas.node_id,
+            self._host.node_id,
             self.leader_id,
             partition.topic,
             partition.partition,
@@ -390,7 +391,7 @@ class ReplicaFetcher:
         if target < log.high_watermark:
             logger.warning(
                 "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d to %d, below its high watermark %d",
-                self._replicas.node_id,
+                self._host.node_id,
                 self.leader_id,
                 partition.topic,
                 partition.partition,
@@ -402,7 +403,7 @@ class ReplicaFetcher:
         state.fetch_offset = log.log_end_offset
         state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
-    async def _reset_to_leader(self, key: TopicIdPartition, state: _FetchState) -> None:
+    async def _handle_out_of_range(self, key: TopicIdPartition, state: _FetchState) -> None:
         """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
         its start (the leader has deleted the records in between)."""
         partition = state.partition
@@ -422,13 +423,13 @@ class ReplicaFetcher:
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)
-            # A start inside this log arrives with the next Fetch, with the high watermark that it must not
-            # exceed.
+            # If the leader's log starts inside this one, the log start offset is taken from the next Fetch
+            # response, together with the high watermark that it must not exceed.
             state.fetch_offset = max(leader_start, log.log_end_offset)
         state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         logger.info(
             "[ReplicaFetcher broker=%d leader=%d] %s-%d was out of the leader's range, fetching from %d",
-            self._replicas.node_id,
+            self._host.node_id,
             self.leader_id,
             partition.topic,
             partition.partition,
@@ -441,7 +442,7 @@ class ReplicaFetcher:
         if channel is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         request = ListOffsetsRequest(
-            replica_id=self._replicas.node_id,
+            replica_id=self._host.node_id,
             topics=[
                 ListOffsetsRequest.ListOffsetsTopic(
                     name=partition.topic,

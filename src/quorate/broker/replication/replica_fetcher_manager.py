@@ -30,7 +30,7 @@ class ReplicaFetcherManager:
         self._fetchers: dict[int, ReplicaFetcher] = {}
 
     def start_following(self, partition: Partition) -> None:
-        """Copies the partition from its present leader."""
+        """Copies the partition from its current leader."""
         fetcher = self._fetchers.get(partition.leader_id)
         if fetcher is None:
             fetcher = self._fetchers[partition.leader_id] = ReplicaFetcher(

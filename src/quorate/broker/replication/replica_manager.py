@@ -49,7 +49,7 @@ class Fetchers(Protocol):
     """Copies partitions from their leaders."""
 
     def start_following(self, partition: Partition) -> None:
-        """Copies the partition from its present leader."""
+        """Copies the partition from its current leader."""
         ...
 
     def stop_following(self, partition: Partition) -> None:
@@ -106,7 +106,7 @@ class ReplicaManager:
         """Partitions in a failed directory, with their topic ids."""
         self._offline_directories: set[bytes] = set()
         self.online_directories: frozenset[bytes] | None = None
-        """Set if a directory could not be read at start. Its id is unknown, but is none of these."""
+        """Set if a directory could not be read at startup. Its id is unknown, but not one of these."""
 
     # --- looking up -------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class ReplicaManager:
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
                 )
-            log = self.logs.create(
+            log = self.logs.get_or_create(
                 partition.topic,
                 partition.partition,
                 partition.topic_id,
@@ -189,7 +189,7 @@ class ReplicaManager:
         """Handles a leaderless partition whose log was in a directory that this broker no longer has.
 
         The controller elects this replica as soon as it is assigned to another directory (KIP-858). That
-        is right if there is no other replica. Otherwise the other replicas would truncate their logs to
+        is right if no other replica exists. Otherwise the other replicas would truncate their logs to
         the empty one of this broker. Therefore the partition stays offline until the operator decides.
         """
         me = self.node_id
@@ -203,9 +203,8 @@ class ReplicaManager:
             return
         if len(image.replicas) == 1:
             logger.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
-                "not have any more, and there is no other replica. The partition begins anew without "
-                "records.",
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker no "
+                "longer has, and no other replica exists. The partition starts again without records.",
                 me,
                 partition.topic,
                 partition.partition,
@@ -214,8 +213,8 @@ class ReplicaManager:
             self.open_log(partition)
         elif image.isr == (me,) or (not (image.isr or image.elr) and image.last_known_elr == (me,)):
             logger.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
-                "not have any more, and no other replica is in sync. The partition stays offline: elect "
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker no "
+                "longer has, and no other replica is in sync. The partition stays offline: elect "
                 "another replica by an unclean leader election, or delete the topic.",
                 me,
                 partition.topic,
@@ -264,7 +263,7 @@ class ReplicaManager:
             online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
         )
 
-    def note_storage_failure(self, error: BaseException) -> None:
+    def handle_storage_failure(self, error: BaseException) -> None:
         """Reports a LogDirFailure to the broker. Other errors do not concern a directory."""
         if isinstance(error, LogDirFailure) and self.storage_failed is not None:
             self.storage_failed(error)
@@ -339,7 +338,7 @@ class ReplicaManager:
                     self._check_leaderless(partition, image)
         except (KafkaError, OSError) as error:
             logger.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
-            self.note_storage_failure(error)
+            self.handle_storage_failure(error)
 
     def _become_leader(self, partition: Partition, image: PartitionImage) -> None:
         epoch = partition.leader_epoch
@@ -386,7 +385,7 @@ class ReplicaManager:
             try:
                 self.logs.delete(topic, partition_id)
             except LogDirFailure as error:
-                self.note_storage_failure(error)
+                self.handle_storage_failure(error)
 
     # --- coordinators -----------------------------------------------------------------------------
 
@@ -438,7 +437,7 @@ class ReplicaManager:
             self.isr_sender.submit(partition, pending)
 
     def shrink_isrs(self) -> None:
-        """Asks for ISRs without the followers that lag. Called twice in `replica.lag.time.max.ms`.
+        """Requests ISRs without the followers that lag. Called twice in `replica.lag.time.max.ms`.
 
         Also advances the high watermarks: one may have waited for a follower outside the ISR that was
         caught up and is now fenced or late, or for a min.insync.replicas that was lowered. Neither
@@ -449,4 +448,4 @@ class ReplicaManager:
             if partition.is_leader and partition.followers:
                 partition.maybe_shrink_isr(now, self.replica_lag_max_s)
                 if partition.has_log:
-                    partition.maybe_advance()
+                    partition.maybe_increment_high_watermark()

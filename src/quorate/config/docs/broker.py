@@ -5,7 +5,7 @@ process.roles  The roles of this node: broker, controller, or both.
 node.id  The node's number, unique in the cluster.
 broker.id  Old name of node.id.
 broker.rack  The rack, zone or region of this broker; replicas are spread over racks.
-listeners  The listeners of the node: NAME://host:port, comma separated; an empty host stands for every
+listeners  The listeners of the node: NAME://host:port, comma separated; an empty host means every
     address.
 advertised.listeners  The addresses that clients and other nodes connect to, if they differ from
     listeners.
@@ -18,7 +18,7 @@ early.start.listeners  Listeners that serve before the broker's metadata is comp
 controller.quorum.voters  The voters of a static quorum: id@host:port, comma separated.
 controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one
     that answers is enough.
-controller.quorum.auto.join.enable  Whether a controller that is no voter adds itself to the quorum.
+controller.quorum.auto.join.enable  Whether a controller that is not a voter adds itself to the quorum.
 controller.quorum.election.timeout.ms  Time without a result after which a candidate begins another election.
 controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an
     election.
@@ -58,7 +58,7 @@ log.initial.task.delay.ms  Time after start before cleaning and checkpoints begi
 num.recovery.threads.per.data.dir  Threads for each directory at start; logs are recovered one by one here.
 num.partitions  Partitions of a topic created without a number.
 default.replication.factor  Replicas of a topic created without a number.
-auto.create.topics.enable  Whether a topic that a client asks for is created.
+auto.create.topics.enable  Whether a topic that a client requests is created.
 delete.topic.enable  Whether topics may be deleted.
 create.topic.policy.class.name  Java's policy for new topics; without effect here.
 alter.config.policy.class.name  Java's policy for changed configurations; without effect here.
@@ -167,8 +167,8 @@ offsets.load.buffer.size  Bytes read at a time when offsets are loaded.
 offsets.retention.minutes  How long offsets of an empty group are kept.
 offsets.retention.check.interval.ms  Time between two looks for offsets to forget.
 offset.metadata.max.bytes  Longest text beside a committed offset.
-group.min.session.timeout.ms  Shortest session timeout that a consumer may ask for.
-group.max.session.timeout.ms  Longest session timeout that a consumer may ask for.
+group.min.session.timeout.ms  Shortest session timeout that a consumer may request.
+group.max.session.timeout.ms  Longest session timeout that a consumer may request.
 group.initial.rebalance.delay.ms  Wait for more members before a new group's first assignment.
 group.max.size  Members of a classic group at most.
 group.coordinator.rebalance.protocols  Group protocols that are served.
@@ -221,13 +221,13 @@ group.streams.min.heartbeat.interval.ms  Shortest heartbeat interval that a stre
 group.streams.max.heartbeat.interval.ms  Longest heartbeat interval that a streams group may set.
 group.streams.max.size  Members of a streams group at most.
 group.streams.num.standby.replicas  Standby copies of each task's state.
-group.streams.max.standby.replicas  Standby copies that a group may ask for at most.
+group.streams.max.standby.replicas  Standby copies that a group may request at most.
 transaction.state.log.num.partitions  Partitions of __transaction_state, fixed when it is created.
 transaction.state.log.replication.factor  Replicas of __transaction_state.
 transaction.state.log.min.isr  min.insync.replicas of __transaction_state.
 transaction.state.log.segment.bytes  Segment size of __transaction_state.
 transaction.state.log.load.buffer.size  Bytes read at a time when transactions are loaded.
-transaction.max.timeout.ms  Longest timeout that a transactional producer may ask for.
+transaction.max.timeout.ms  Longest timeout that a transactional producer may request.
 transactional.id.expiration.ms  Idle time after which a transactional id is forgotten.
 transaction.abort.timed.out.transaction.cleanup.interval.ms  Time between two looks for transactions that
     took too long.

@@ -53,7 +53,7 @@ sasl.login.retry.backoff.max.ms  Longest wait between two attempts at the OAuth 
 sasl.login.retry.backoff.ms  First wait between two attempts at the OAuth server.
 sasl.oauthbearer.jwt.retriever.class  Java's token retriever; without effect here.
 sasl.oauthbearer.jwt.validator.class  Java's token validator; without effect here.
-sasl.oauthbearer.scope  Scope asked for with client credentials.
+sasl.oauthbearer.scope  Scope requested with client credentials.
 sasl.oauthbearer.client.credentials.client.id  Client id of the client-credentials grant.
 sasl.oauthbearer.client.credentials.client.secret  Client secret of the client-credentials grant.
 sasl.oauthbearer.assertion.algorithm  Signature algorithm of a JWT assertion.

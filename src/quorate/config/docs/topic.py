@@ -25,9 +25,9 @@ unclean.leader.election.enable  Whether a replica that lacks acknowledged record
     can; it loses them.
 min.insync.replicas  In-sync replicas without which a write with acks=all is refused.
 compression.type  Compression of the log: a codec, uncompressed, or producer for whatever the producer used.
-compression.gzip.level  Level for gzip, if compression.type asks for it.
-compression.lz4.level  Level for lz4, if compression.type asks for it.
-compression.zstd.level  Level for zstd, if compression.type asks for it.
+compression.gzip.level  Level for gzip, if compression.type selects it.
+compression.lz4.level  Level for lz4, if compression.type selects it.
+compression.zstd.level  Level for zstd, if compression.type selects it.
 preallocate  Whether the file of a new segment is given its full size at once.
 message.timestamp.type  CreateTime keeps the producer's timestamps, LogAppendTime replaces them by the
     broker's clock.
@@ -53,7 +53,7 @@ share.isolation.level  Whether a share group reads records of open transactions.
 streams.session.timeout.ms  Silence after which a member of this streams group is removed.
 streams.heartbeat.interval.ms  Time between two heartbeats of this streams group's members.
 streams.num.standby.replicas  Standby copies of each task's state in this streams group.
-metrics  Prefixes of the metric names that clients are asked for.
+metrics  Prefixes of the metric names that clients shall report.
 interval.ms  Time between two pushes of client metrics.
 match  Which clients a subscription is for: key=pattern pairs.
 """

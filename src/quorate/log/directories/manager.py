@@ -1,8 +1,8 @@
 """`LogManager`: all logs of a broker in its log directories. Loads, creates, deletes and closes them, and
 applies retention, flushes and checkpoints.
 
-`__cluster_metadata-0` belongs to Raft and is ignored. Of the directories with a suffix, `-delete` ones
-are removed, `-stray` and `-future` ones are ignored.
+`__cluster_metadata-0` belongs to Raft and is ignored. A directory with the suffix `-delete` is removed;
+those with `-stray` or `-future` are ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SLICE = 64  # logs between two yields of a periodic job: well below a millisecond if there is nothing to do
 _SYNC_ALL_FROM = 64
-"""With so many unflushed logs, one sync of everything is cheaper than their fsyncs, each of which costs
+"""From this many unflushed logs on, one sync of everything is cheaper than their fsyncs, each of which costs
 two journal commits, about 1 ms."""
 RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}
 """The ids of unassigned, lost and migrating directories, and those that are reserved (KIP-858)."""
@@ -45,8 +45,9 @@ IsStray = Callable[[str, int, bytes | None], bool]
 
 
 class LogManager:
-    """All methods are called in one thread. When one raises LogDirFailure, the owner calls `mark_offline`.
+    """The logs of a broker.
 
+    All methods are called in one thread. When one raises LogDirFailure, the owner calls `mark_offline`.
     `load` and `close` work on every log. They may run in another thread while the manager is not used
     otherwise.
     """
@@ -60,14 +61,14 @@ class LogManager:
         now_ms: Callable[[], int],
         directory_ids: Mapping[Path, bytes] | None = None,
     ) -> None:
-        """With `directory_ids`, a directory without an id could not be read at the start and is
-        offline."""
+        """If `directory_ids` is given, a directory without an id in it is offline: it could not be read at
+        startup."""
         self._dirs = [Path(directory) for directory in dirs]
         self._online = {
             directory: directory_ids is None or directory in directory_ids for directory in self._dirs
         }
         self._loaded: set[Path] = set()
-        """The directories of which every log was opened. Only these may be marked as cleanly closed."""
+        """The directories whose logs were all opened. Only these may be marked as cleanly closed."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -85,7 +86,7 @@ class LogManager:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch at the last clean stop, -1 unless all directories have the same one. To be
+        """The broker epoch at the last clean stop, -1 unless all directories have the same one. Must be
         read before `load`."""
         epochs = set()
         if not all(self._online.values()):
@@ -146,20 +147,20 @@ class LogManager:
         with os.scandir(text) as entries:
             names = [entry.name for entry in entries if entry.is_dir()]
         now_ms = self._now_ms()
-        doomed: list[str] = []
+        to_delete: list[str] = []
         wanted: list[tuple[str, TopicPartition]] = []
         for name in names:
             if name == METADATA_DIRECTORY or name.endswith(("-stray", "-future")):
                 continue
             if _DELETED.search(name):
-                doomed.append(os.path.join(text, name))
+                to_delete.append(os.path.join(text, name))
                 continue
             try:
                 wanted.append((name, parse_directory_name(name)))
             except ValueError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", os.path.join(text, name), e)
         if wanted and not clean:
-            logger.info("[LogManager] %s was not closed in order; its logs are recovered", text)
+            logger.info("[LogManager] %s was not closed cleanly; its logs are recovered", text)
         for done, (name, key) in enumerate(wanted):
             if progress is not None and done % 100 == 0:
                 progress(directory, done, len(wanted))
@@ -180,7 +181,7 @@ class LogManager:
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
                 continue
-            if key in self._logs and not self._replaces(log, self._logs[key], is_stray):
+            if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray):
                 continue
             committed = offsets[HIGH_WATERMARKS].get(key, 0)
             if committed > log.log_end_offset:
@@ -196,8 +197,8 @@ class LogManager:
             self._logs[key] = self._by_dir[directory][key] = log
         if progress is not None:
             progress(directory, len(wanted), len(wanted))
-        if doomed:
-            self._scheduler.remove_later(doomed, self._defaults.file_delete_delay_ms)
+        if to_delete:
+            self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
         # An end inside of a batch, or in a gap, is not on disk: recovery ends such a log at its last batch. A
         # recovery point behind that would keep the next recovery from what is appended there.
@@ -207,9 +208,9 @@ class LogManager:
             [log for key, log in logs.items() if log.recovery_point < points.get(key, 0)], self.is_online
         )
 
-    def _replaces(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
-        """Renames the stray one of two logs of the same name. Returns whether that was `known`. Raises
-        LogDirFailure if neither is a stray.
+    def _resolve_duplicate(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
+        """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
+        `known`. Raises LogDirFailure if neither is a stray.
 
         A directory may be offline while a topic is deleted or its replica moves to another directory,
         and then come back with the old log. The broker may have a new log of that name elsewhere by
@@ -236,7 +237,7 @@ class LogManager:
     def _rename_stray(log: PartitionLog) -> None:
         was = log.dir
         logger.warning(
-            "[LogManager] %s is not what the metadata has under that name: set aside as %s",
+            "[LogManager] %s is not the log that the metadata assigns to this name; renamed to %s",
             was,
             log.rename_for_delete("stray"),
         )
@@ -248,13 +249,13 @@ class LogManager:
     ) -> int:
         """Deletes the logs that the metadata does not assign to this broker. Returns their number.
 
-        Two kinds of them are only renamed to `-stray`, as Kafka does with all strays, because their
-        origin is uncertain: logs without a topic id, and logs of a name that the metadata assigns to
-        this broker (`wants_name`), which are of an earlier topic or have a damaged `partition.metadata`.
+        Two kinds are only renamed to `-stray`, because their origin is uncertain (Kafka renames all
+        strays): logs without a topic id, and logs whose name the metadata assigns to this broker
+        (`wants_name`). The latter belong to an earlier topic or have a damaged `partition.metadata`.
         """
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
-            if log.is_materialised and (log.topic_id is None or wants_name(log.topic, log.partition)):
+            if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
                 self._rename_stray(log)
             else:
@@ -273,7 +274,7 @@ class LogManager:
     def __len__(self) -> int:
         return len(self._logs)
 
-    def create(
+    def get_or_create(
         self,
         topic: str,
         partition: int,
@@ -304,16 +305,15 @@ class LogManager:
             if not online:
                 raise LogDirFailure(
                     str(self._dirs[0]),
-                    f"No log directory is online: there is no place for {topic}-{partition}",
+                    f"No log directory is online: {topic}-{partition} cannot be created",
                 )
             directory = min(online, key=lambda candidate: len(self._by_dir[candidate]))
         if overrides is not None:
             self._overrides[topic] = overrides
         self._checkpoints.purge(directory, key)
         place = directory / f"{topic}-{partition}"
-        for (
-            candidate
-        ) in self.online_dirs():  # in all directories: a crash must not leave two logs of one name
+        # In all directories: a crash must not leave two logs of one name.
+        for candidate in self.online_dirs():
             self._deletion.free_name(str(candidate / place.name))
         log = PartitionLog.open(
             place,
@@ -329,7 +329,7 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Removes a log from the manager at once, and its directory later (see `LogDeletion`)."""
         log = self._forget(topic, partition)
-        if log is not None and log.is_materialised:
+        if log is not None and log.has_files:
             self._deletion.delete_later(log)
 
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
@@ -347,7 +347,7 @@ class LogManager:
         return self._defaults.with_overrides(overrides) if overrides else self._defaults
 
     def reconfigure(self, topic: str, overrides: Mapping[str, Any]) -> None:
-        """Replaces the topic's own configs. Raises ValueError."""
+        """Replaces the config overrides of a topic. Raises ValueError."""
         self._overrides[topic] = overrides
         config = self._config_for(topic)
         for log in self._logs.values():
@@ -355,7 +355,8 @@ class LogManager:
                 log.update_config(config)
 
     def reconfigure_defaults(self, defaults: LogConfig) -> None:
-        """Replaces the configuration of topics without configs of their own."""
+        """Replaces the broker's defaults and updates every log. A topic's own configs still take
+        precedence."""
         self._defaults = defaults
         for log in self._logs.values():
             log.update_config(self._config_for(log.topic))
@@ -384,13 +385,13 @@ class LogManager:
 
     # --- periodic jobs, in steps (see `scheduler.Step`) -------------------------------------------
 
-    def sweep(self) -> Iterator[Step]:
+    def apply_retention(self) -> Iterator[Step]:
         """Applies retention. Raises LogDirFailure."""
         self._scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
-            if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
+            if log.has_files and self._logs.get((log.topic, log.partition)) is log:
                 deleted = log.delete_old_segments(now_ms)
             if deleted or count % _SLICE == _SLICE - 1:
                 yield None
@@ -436,7 +437,7 @@ class LogManager:
             yield from self._checkpoints.write(directory, name)
 
     def lower_checkpoints(self, truncated: Iterable[PartitionLog]) -> None:
-        """Corrects the checkpoints of truncated logs, before anything is appended to these. Raises
+        """Corrects the checkpoints of truncated logs, before anything is appended to them. Raises
         LogDirFailure."""
         self._checkpoints.lower(truncated, self.is_online)
 
@@ -445,10 +446,10 @@ class LogManager:
     def close(self, *, broker_epoch: int = -1) -> None:
         """Closes all logs, and marks each directory as cleanly closed if all of its logs could be closed.
 
-        A directory that was not loaded, because the broker was stopped before, is not changed. Its
-        checkpoints would be written empty, and a marker would prevent recovery after a crash. Only an
-        existing marker gets the epoch of a broker that has registered meanwhile, because the controller
-        compares it with the last epoch.
+        A directory that was not loaded is left alone: its checkpoints would be written empty, and a new
+        marker would skip the recovery that a crash requires. If it already has a marker and the broker has
+        registered meanwhile, the marker gets the new broker epoch, which the controller compares with that
+        of the last registration.
         """
         self._scheduler.close()
         while True:
@@ -458,7 +459,7 @@ class LogManager:
             except LogDirFailure as failure:  # there may be one for each directory
                 logger.error("[LogManager] %s", failure)
                 self.mark_offline(Path(failure.directory))
-        together = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
+        sync_all = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:
                 if directory not in self._loaded:
@@ -467,15 +468,15 @@ class LogManager:
                     continue
                 logs = list(self._by_dir[directory].values())
                 for log in logs:
-                    log.close(sync=not together)
-                if together:
+                    log.close(sync=not sync_all)
+                if sync_all:
                     os.sync()
                     for log in logs:
                         log.flusher.note_flushed()
                 self._checkpoints.write_all(directory)
                 clean_shutdown.write(str(directory), broker_epoch)
             except (LogDirFailure, OSError) as e:
-                logger.error("[LogManager] %s could not be closed in order: %s", directory, e)
+                logger.error("[LogManager] %s could not be closed cleanly: %s", directory, e)
                 self.mark_offline(directory)
         self._logs.clear()
         for closed in self._by_dir.values():

@@ -83,7 +83,7 @@ def read(directory: Path) -> MetaProperties | None:
             raise MetaPropertiesError(f"{path}: directory.id={text}: {e}") from None
         if _reserved(directory_id):
             raise MetaPropertiesError(
-                f"{path}: directory.id={text} is reserved; remove the line to have a new one made"
+                f"{path}: directory.id={text} is reserved; remove the line to get a new one"
             )
     return MetaProperties(values["cluster.id"], node_id, directory_id)
 

@@ -85,7 +85,7 @@ class OffsetCheckpoints:
         value_of = _VALUES[name]
         offsets: dict[TopicPartition, int] = {}
         for count, (key, log) in enumerate(list(self._logs[directory].items())):
-            if log.is_materialised:
+            if log.has_files:
                 offset = value_of(log)
                 if offset is not None:
                     offsets[key] = offset

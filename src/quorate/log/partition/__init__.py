@@ -18,8 +18,8 @@ All of them keep these rules:
 
 1. An append returns after its bytes are in the page cache, written by one call. Offsets and producer
    state change only then.
-2. The end of a segment is a number in memory. The bytes of a failed write lie behind it and are
-   overwritten or cut.
+2. The end of a segment is a number in memory. The bytes of a failed write lie after it and are
+   overwritten or truncated.
 3. The recovery point moves only after fsync. All leader epochs below it are in
    `leader-epoch-checkpoint`; recovery finds later ones in the batches.
 4. A new partition has no files. Its first append creates the directory, or a truncation to an offset

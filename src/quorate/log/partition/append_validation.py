@@ -38,7 +38,7 @@ def validate_new_batch(
     config, name, log_end = log.config, log.name, log.end_offset
     found = list(iter_batches(batches))
     if len(found) != 1:
-        raise InvalidRecordError(f"An append to {name} holds exactly one whole batch, not {len(found)}")
+        raise InvalidRecordError(f"An append to {name} holds exactly one complete batch, not {len(found)}")
     header, batch = found[0]
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise InvalidRecordError(

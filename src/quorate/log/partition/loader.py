@@ -1,9 +1,9 @@
 """Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
 
 After a clean stop, the log end is read from the indexes. After an unclean stop, every segment that may
-not have been flushed, from the one that holds the recovery point, is verified and cut behind its last
-good batch. Segments behind one that was cut are deleted. The steps are in the order of Kafka's
-LogLoader, so that each of the two can load a directory that the other has left.
+not have been flushed, from the one that holds the recovery point, is verified and truncated after its last
+valid batch. Segments after a truncated one are deleted. The steps are in the order of Kafka's LogLoader, so
+that Quorate and Apache Kafka can load each other's directories.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quorate.log.partition.partition_metadata import (
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
 from quorate.log.segment.recovery import (
-    CutCheck,
+    TruncationCheck,
     check_lost_end,
     check_torn_tail,
     recover_segment,
@@ -69,7 +69,7 @@ def load_log(
     now_ms: int,
     must_exist: bool,
 ) -> LoadedLog:
-    """Loads the segments of `log` and the state beside them.
+    """Loads the segments of `log`, their leader epochs and producer state.
 
     The log starts empty, without files, if it has no directory. Raises OSError, CorruptRecordError,
     CheckpointError, KafkaError INCONSISTENT_TOPIC_ID, and with `must_exist` NotALogError for a
@@ -85,7 +85,7 @@ def load_log(
         return LoadedLog(EpochCache(), producers, start, start)
     if must_exist and not found.logs and FILE_NAME not in found.names:
         raise NotALogError(f"{log.directory} has neither {FILE_NAME} nor a segment")
-    if finish_interrupted(log.directory, found):
+    if complete_interrupted_swaps(log.directory, found):
         found = list_directory(log.directory)
     log.exists = True
     _load_topic_id(log, found, clean)
@@ -121,7 +121,7 @@ def load_log(
     log_start = max(log_start_offset, log.bases[0])
     if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:
         logger.warning(
-            "[PartitionLog %s] Finding the leader epochs again in the batches: %s", log.name, epochs_lost
+            "[PartitionLog %s] Rebuilding the leader epochs from the batches: %s", log.name, epochs_lost
         )
         epochs.clear()
         for segment in log.segments:
@@ -131,11 +131,11 @@ def load_log(
     epochs.truncate_from_end(log.end_offset)
     epochs.truncate_from_start(log_start)
     _load_producers(log, producers, loaded, log_start, clean, now_ms)
-    flushed = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
-    return LoadedLog(epochs, producers, log_start, flushed)
+    new_recovery_point = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
+    return LoadedLog(epochs, producers, log_start, new_recovery_point)
 
 
-def _load_topic_id(log: LocalLog, found: Listing, clean: bool) -> None:
+def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:
     """Reads `partition.metadata`, or writes it if it is missing and the topic id is known."""
     metadata, path = log.metadata, os.path.join(log.directory, FILE_NAME)
     on_disk = _read_topic_id_leniently(path, clean=clean) if FILE_NAME in found.names else None
@@ -160,7 +160,7 @@ def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
         if clean or os.stat(path).st_size:
             raise
         logger.warning(
-            "Partition metadata file %s is empty after an unclean stop; it will be written anew", path
+            "Partition metadata file %s is empty after an unclean stop; it will be rewritten", path
         )
         _unlink(path)
         return None
@@ -169,8 +169,9 @@ def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
 def _load_epochs(directory: str, names: set[str]) -> tuple[EpochCache, str | None]:
     """Reads `leader-epoch-checkpoint`. The second value is the reason why the epochs are lost, or None.
 
-    A log without records below its recovery point may have no file. Any other log needs its epochs: a
-    follower without them would truncate its log to its high watermark. Raises OSError.
+    The file may be missing if the log is empty or is recovered from its first segment, because recovery
+    takes the epochs from the batches. Any other log needs it: a follower without epochs would truncate its
+    log to its high watermark. Raises OSError.
     """
     if LEADER_EPOCHS not in names:
         return EpochCache(), f"there is no {LEADER_EPOCHS}"
@@ -200,7 +201,7 @@ def _load_producers(
         # A clean close without a snapshot means that there were no producers.
         producers.states.map_end_offset = log.end_offset
     elif loaded.producers_seen:
-        # The recovered segments are replayed as a whole, which rebuilds their transaction indexes.
+        # The recovered segments are replayed completely, which rebuilds their transaction indexes.
         assert loaded.recovered_from is not None
         for segment in log.segments:
             if segment.base_offset >= loaded.recovered_from:
@@ -214,7 +215,7 @@ def _load_producers(
 
 
 @dataclass(slots=True)
-class Listing:
+class DirectoryListing:
     """The files of one partition directory."""
 
     logs: list[int] = field(default_factory=list)
@@ -226,9 +227,9 @@ class Listing:
     names: set[str] = field(default_factory=set)
 
 
-def list_directory(directory: str) -> Listing:
+def list_directory(directory: str) -> DirectoryListing:
     """Lists a partition's directory. Raises OSError, FileNotFoundError if it does not exist."""
-    found = Listing()
+    found = DirectoryListing()
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
@@ -254,7 +255,7 @@ def list_directory(directory: str) -> Listing:
     return found
 
 
-def finish_interrupted(directory: str, found: Listing) -> bool:
+def complete_interrupted_swaps(directory: str, found: DirectoryListing) -> bool:
     """Finishes the deletions and compactions that the last stop has interrupted. Returns whether files
     have changed. Raises OSError."""
     if not found.others:
@@ -342,12 +343,12 @@ class _LoadedSegments:
 
 
 def _load_segments(
-    log: LocalLog, found: Listing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
+    log: LocalLog, found: DirectoryListing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
 ) -> _LoadedSegments:
-    """The segments in order, each with its true size. Recovers those that may not have been flushed, and
-    corrects `epochs` by their batches.
+    """Returns the segments in order, each with its true size. Recovers those that may not have been flushed,
+    and corrects `epochs` from their batches.
 
-    Raises OSError, and CorruptRecordError if a segment is damaged that must not be cut.
+    Raises OSError, and CorruptRecordError if a damaged segment must not be truncated.
     """
     for name in list(found.indexes):
         if int(name[:20]) not in found.sizes:
@@ -373,13 +374,13 @@ def _load_segments(
         segment = segments[i]
         if strict and i > first_unflushed and segment.base_offset != loaded.scanned_end:
             raise CorruptRecordError(
-                f"{segment.log_path} begins at offset {segment.base_offset}, but what is before it "
-                f"ends at {loaded.scanned_end}: a segment is missing or was cut"
+                f"{segment.log_path} begins at offset {segment.base_offset}, but the segment before "
+                f"it ends at {loaded.scanned_end}: a segment is missing or was truncated"
             )
-        check_cut = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
-        if not _recover(segment, loaded, epochs, check_cut, without_gaps=strict):
+        check_truncation = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
+        if not _recover(segment, loaded, epochs, check_truncation, without_gaps=strict):
             for dropped in segments[i + 1 :]:
-                logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
+                logger.warning("Deleting segment %s after a corrupt one.", dropped.log_path)
                 remove_segment_files(dropped)
             del segments[i + 1 :]
             break
@@ -388,7 +389,9 @@ def _load_segments(
         try:
             loaded.log_end_offset = last.next_offset()
         except (CorruptRecordError, CorruptIndexError) as e:
-            logger.warning("The end of %s is not whole although it was closed: %s", last.log_path, e)
+            logger.warning(
+                "The end of %s is incomplete although the log was closed cleanly: %s", last.log_path, e
+            )
             _recover(last, loaded, epochs, check_lost_end(last.log_path))
             loaded.log_end_offset = last.next_offset()
     return loaded
@@ -398,11 +401,12 @@ def _recover(
     segment: Segment,
     loaded: _LoadedSegments,
     epochs: EpochCache,
-    check_cut: CutCheck | None,
+    check_truncation: TruncationCheck | None,
     *,
     without_gaps: bool = False,
 ) -> bool:
-    """Recovers one segment. Returns whether it was whole. Raises OSError, CorruptRecordError."""
+    """Recovers one segment. Returns whether nothing had to be truncated. Raises OSError,
+    CorruptRecordError."""
     started = time.perf_counter()
     if loaded.recovered_from is None:
         loaded.recovered_from = segment.base_offset
@@ -417,7 +421,7 @@ def _recover(
         epochs.correct(header.leader_epoch, header.base_offset)
 
     cut = recover_segment(
-        segment, on_batch, check_cut, min_epoch=loaded.scanned_epoch if without_gaps else None
+        segment, on_batch, check_truncation, min_epoch=loaded.scanned_epoch if without_gaps else None
     )
     loaded.producers_seen |= seen
     if cut:

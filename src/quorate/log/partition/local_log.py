@@ -199,7 +199,7 @@ class LocalLog:
         if extra:
             raise LogDirFailure(
                 self.parent,
-                f"{segment.log_path} ends {abs(extra)} bytes {'behind' if extra > 0 else 'before'} what this "
+                f"{segment.log_path} ends {abs(extra)} bytes {'after' if extra > 0 else 'before'} what this "
                 "node wrote: another process writes to it. Nothing more is written here. Find out which one "
                 f"has {self.parent} as its directory too",
             )
@@ -273,12 +273,12 @@ class LocalLog:
     # --- truncating -------------------------------------------------------------------------------
 
     def remove_segments_after(self, number: int) -> None:
-        """Removes the segments behind the one of that number."""
+        """Removes the segments after the one of that number."""
         removed = self.segments[number + 1 :]
         if removed:
             del self.segments[number + 1 :], self.bases[number + 1 :]
             self._remove_files(removed, delay_ms=0)
-            # After a crash they would otherwise be behind segments that are written and synced later.
+            # After a crash they would otherwise follow segments that are written and synced later.
             fsync_directory(self.directory)
 
     def truncate_active(self, batch: BatchPosition | None, offset: int) -> None:

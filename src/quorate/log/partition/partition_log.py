@@ -124,7 +124,7 @@ class PartitionLog:
         self.producers.expiration_ms = config.producer_id_expiration_ms
 
     @property
-    def is_materialised(self) -> bool:
+    def has_files(self) -> bool:
         """Whether the log has files yet."""
         return self._log.exists
 
@@ -274,7 +274,7 @@ class PartitionLog:
         """Reads batches of one segment, from the one that holds `offset` up to `upper_offset`, which is
         the watermark that limits the reader.
 
-        Returns at most `max_bytes`, but with `min_one` always the whole first batch. Raises
+        Returns at most `max_bytes`, but with `min_one` always the complete first batch. Raises
         OFFSET_OUT_OF_RANGE, LogDirFailure.
         """
         log = self._log
@@ -345,7 +345,7 @@ class PartitionLog:
     def close(self, *, clean: bool = True, sync: bool = True) -> None:
         """Releases all files. A clean close flushes, completes the indexes and takes a producer snapshot.
 
-        Without `sync`, the caller then syncs the whole disk and calls `flusher.note_flushed`. Raises
+        Without `sync`, the caller then syncs the complete disk and calls `flusher.note_flushed`. Raises
         LogDirFailure.
         """
         log = self._log

@@ -273,7 +273,7 @@ class ProducerStates:
         self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, update: ProducerUpdate
     ) -> None:
         if header.count == 0:
-            return  # compaction has removed the whole transaction
+            return  # compaction has removed the complete transaction
         kind, value = next(control_records(batch))
         if kind not in (ABORT, COMMIT) or len(value) < 6:
             raise KafkaError(

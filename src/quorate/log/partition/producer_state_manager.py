@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 RECENT_BATCHES_READ = 1024
 """How many batches at the end of a log are searched for those that a snapshot leaves out: five batches
-each of 200 producers that write in turn. A log with so many small batches takes a few milliseconds. A
+each of 200 producers that write in turn. A log with this many small batches takes a few milliseconds. A
 producer's retries are its newest batches."""
 
 _WINDOW_BYTES = 8 << 10
@@ -70,7 +70,7 @@ class ProducerStateManager:
         skip_from: int | None = None,
     ) -> None:
         """Rebuilds the state at the log end from the newest snapshot not above `snapshot_at_most` and
-        the batches behind it. See `replay` for the options. Raises OSError, CorruptRecordError."""
+        the batches after it. See `replay` for the options. Raises OSError, CorruptRecordError."""
         log, states = self._log, self.states
         states.clear(log_start)
         start = self.snapshots.load_latest(states, snapshot_at_most, log_start, now_ms)

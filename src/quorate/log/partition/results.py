@@ -25,8 +25,8 @@ class AppendInfo:
 
 @dataclass(slots=True)
 class FetchData:
-    """Batches as regions of files (Kafka's FetchDataInfo). The size limit may cut the last batch, as in
-    every Fetch response."""
+    """Batches as regions of files (Kafka's FetchDataInfo). The size limit may truncate the last batch, as
+    in every Fetch response."""
 
     parts: list[FileRegion] = field(default_factory=list)
     size: int = 0

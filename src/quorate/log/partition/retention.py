@@ -25,7 +25,7 @@ def count_over_time(log: LocalLog, log_start: int, high_watermark: int, now_ms: 
 
 
 def count_over_size(log: LocalLog, log_start: int, high_watermark: int, now_ms: int) -> int:
-    """`retention.bytes`. The log keeps at least so many bytes."""
+    """`retention.bytes`. The log keeps at least this many bytes."""
     excess = log.size_bytes - log.config.retention_bytes
     if not log.config.deletes or log.config.retention_bytes < 0 or excess <= 0:
         return 0

@@ -32,7 +32,7 @@ _SWAP = sys.byteorder == "little"
 
 
 class _IndexFile:
-    """The file of an index: new entries are appended, or the file is rewritten as a whole."""
+    """The file of an index: new entries are appended, or the file is rewritten completely."""
 
     __slots__ = ("_rewrite", "_saved", "base_offset", "max_entries", "path")
 
@@ -54,7 +54,7 @@ class _IndexFile:
             )
         data = os.pread(fd, size, 0)
         if len(data) != size:
-            raise CorruptIndexError(f"Index file {self.path} was cut while it was read")
+            raise CorruptIndexError(f"Index file {self.path} was truncated while it was read")
         self._saved = size // self.ENTRY_SIZE
         return data
 
@@ -65,7 +65,7 @@ class _IndexFile:
         raise NotImplementedError
 
     def mark_rewrite(self) -> None:
-        """Lets the next save replace the whole content of the file."""
+        """Lets the next save replace the complete content of the file."""
         self._rewrite = True
         self._saved = 0
 
@@ -114,7 +114,7 @@ class OffsetIndex(_IndexFile):
         return len(self._offsets)
 
     def load(self, files: OpenFiles, log_size: int) -> None:
-        """Reads the file. Raises CorruptIndexError if entries do not ascend or point behind the log,
+        """Reads the file. Raises CorruptIndexError if entries do not ascend or point after the log,
         OSError."""
         both = array("i", self._load(files))
         if _SWAP:
@@ -162,7 +162,7 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[at], self._positions[at]
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """The offset of the first entry at or behind a file position."""
+        """The offset of the first entry at or after a file position."""
         at = bisect_right(self._positions, position - 1)
         return self.base_offset + self._offsets[at] if at < len(self._offsets) else None
 
@@ -224,7 +224,7 @@ class TimeIndex(_IndexFile):
 
     @property
     def is_full(self) -> bool:
-        return len(self._timestamps) >= self.max_entries - 1  # the last place is for the entry made on roll
+        return len(self._timestamps) >= self.max_entries - 1  # the last place is for the entry added on roll
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Adds an entry if the timestamp is above the last one."""

@@ -1,7 +1,8 @@
 """Recovery of a segment after an unclean stop, and the distinction of damage from a torn tail.
 
-A crash leaves an incomplete batch at the very end of a log. Cutting it loses no acknowledged record. A
-bad batch with a whole one behind it was itself whole once: a cut there would lose acknowledged records.
+A crash leaves an incomplete batch at the very end of a log. Truncating it loses no acknowledged record. A
+bad batch that is followed by a valid one was once valid itself: truncating there would lose acknowledged
+records.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from quorate.records.errors import CorruptRecordError
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
-_SEARCHED_BYTES = 16 << 20  # searched behind a bad batch: twice the size of the largest metadata batch
+_SEARCHED_BYTES = 16 << 20  # searched after a bad batch: twice the size of the largest metadata batch
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
-CutCheck = Callable[[int, int, int, int], None]
-"""Called with (descriptor, byte position, file size, last good offset) before a segment is cut. Raises
-CorruptRecordError to prevent the cut."""
+TruncationCheck = Callable[[int, int, int, int], None]
+"""Called with (descriptor, byte position, file size, last good offset) before a segment is truncated.
+Raises CorruptRecordError to prevent the truncation."""
 
 
 def recover_segment(
     segment: Segment,
     on_batch: Callable[[BatchHeader], None],
-    check_cut: CutCheck | None = None,
+    check_truncation: TruncationCheck | None = None,
     *,
     min_epoch: int | None = None,
 ) -> int:
-    """Verifies the checksum of every batch, rebuilds the indexes and cuts the file behind the last good
-    batch. Returns the number of bytes cut.
+    """Verifies the checksum of every batch, rebuilds the indexes and truncates the file after the last
+    valid batch. Returns the number of bytes truncated.
 
-    `on_batch` is called for each good batch. With `min_epoch`, offsets must be contiguous, and leader
+    `on_batch` is called for each valid batch. With `min_epoch`, offsets must be contiguous, and leader
     epochs must begin at or above it and not decrease; no checksum covers either. Raises OSError, and
-    CorruptRecordError from `check_cut`.
+    CorruptRecordError from `check_truncation`.
     """
     fd = segment.file()
     end = os.fstat(fd.fileno()).st_size
@@ -83,8 +84,8 @@ def recover_segment(
         )
     cut = end - position
     if cut:
-        if check_cut is not None:
-            check_cut(fd.fileno(), position, end, last)
+        if check_truncation is not None:
+            check_truncation(fd.fileno(), position, end, last)
         os.ftruncate(fd.fileno(), position)
     segment.size = position
     segment.end_scan()
@@ -106,7 +107,7 @@ def _batch_size(data: bytes, at: int) -> int | None:
 
 
 def find_whole_batch(fd: int, position: int, end: int, last_offset: int) -> int | None:
-    """The file position of the first whole batch from `position` on, None if there is none.
+    """The file position of the first valid batch from `position` on, or None.
 
     A batch at `position` itself counts whatever its offsets are, because no checksum covers them. A
     later one must have offsets above `last_offset`. Raises OSError.
@@ -134,8 +135,8 @@ def find_whole_batch(fd: int, position: int, end: int, last_offset: int) -> int 
     return None
 
 
-def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
-    """A check that allows only a torn tail to be cut.
+def check_torn_tail(path: str, segments_behind: int) -> TruncationCheck:
+    """A check that allows only a torn tail to be truncated.
 
     The message of its CorruptRecordError names the place but no remedy, which depends on the owner of
     the log (`raft.storage.recovery_advice`): a voter that starts again with an empty log would lack the
@@ -149,7 +150,7 @@ def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
         reason = (
             f"{segments_behind} segment(s) follow"
             if behind is None
-            else f"a whole batch stands behind it at byte {behind}"
+            else f"a valid batch follows it at byte {behind}"
             if behind > position
             else "only its offsets or its epoch are wrong"
         )
@@ -161,9 +162,9 @@ def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
     return check
 
 
-def check_lost_end(path: str) -> CutCheck:
+def check_lost_end(path: str) -> TruncationCheck:
     """Like `check_torn_tail`, for a log that was closed cleanly: only a file that has lost its end may
-    be cut. A batch with a malformed header or a wrong checksum may not. (Kafka does not start then.)"""
+    be truncated. A batch with a malformed header or a wrong checksum may not. (Kafka does not start then.)"""
     check_tail = check_torn_tail(path, 0)
 
     def check(fd: int, position: int, end: int, last_offset: int) -> None:
@@ -173,7 +174,7 @@ def check_lost_end(path: str) -> CutCheck:
                 header = parse_header(os.pread(fd, BATCH_OVERHEAD, position))
             except CorruptRecordError as e:
                 raise CorruptRecordError(
-                    f"{path} is damaged behind offset {last_offset}, although it was closed: {e}"
+                    f"{path} is damaged after offset {last_offset}, although it was closed: {e}"
                 ) from None
             if position + header.size_bytes <= end:
                 raise CorruptRecordError(

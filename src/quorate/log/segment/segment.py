@@ -23,7 +23,7 @@ from quorate.records.errors import CorruptRecordError
 logger = logging.getLogger(__name__)
 
 _MAX_COLD_HEADERS = 16
-"""The most batches behind an index entry whose headers `cold_regions` reads. The batch that holds the
+"""The most batches after an index entry whose headers `cold_regions` reads. The batch that holds the
 offset is usually the first or the second."""
 _SCAN_BYTES = 8192
 """Bytes read at once in a scan of headers: those between two index entries come in one read."""
@@ -298,7 +298,7 @@ class Segment:
         )
 
     def append(self, parts: list[bytes | bytearray | memoryview], headers: list[BatchHeader]) -> None:
-        """Writes whole batches behind the last one in one call. Raises OSError; the end of the segment
+        """Writes complete batches after the last one in one call. Raises OSError; the end of the segment
         has not moved then."""
         position = self.size
         size = write_all(self.file().fileno(), parts, position)

@@ -1,4 +1,4 @@
-"""Connection options of the tools, and the admin client that they ask for."""
+"""Connection options of the tools, and the admin client that they describe."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_connection(
 
 
 def admin_client(args: argparse.Namespace) -> AdminClient:
-    """Creates the client that the connection options ask for. Raises ToolError."""
+    """Creates the client that the connection options describe. Raises ToolError."""
     controllers = getattr(args, "bootstrap_controller", None)
     servers = args.bootstrap_server
     if servers and controllers:

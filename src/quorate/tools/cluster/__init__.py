@@ -1,4 +1,4 @@
-"""Tools that describe and change a cluster as a whole.
+"""Tools that describe and change a complete cluster.
 
     cluster              kafka-cluster
     broker_api_versions  kafka-broker-api-versions

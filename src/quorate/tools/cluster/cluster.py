@@ -40,7 +40,7 @@ def _parser() -> Parser:
     unregister.add_argument("--id", "-i", type=int, required=True, help="The ID of the broker to unregister.")
     endpoints.add_argument("--include-fenced-brokers", action="store_true", help="List fenced brokers too.")
     endpoints.add_argument(
-        "--start-time", action="store_true", help="When each node started, where the cluster tells it."
+        "--start-time", action="store_true", help="When each node started, where the cluster reports it."
     )
     return parser
 

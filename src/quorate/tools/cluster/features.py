@@ -40,7 +40,7 @@ def _parser() -> Parser:
         command.add_argument(
             "--release-version",
             "--release-software",
-            help="The release whose level all features are to get, for example 4.1-IV1.",
+            help="The release whose feature levels are to be set, for example 4.1-IV1.",
         )
     for command in (upgrade, downgrade, disable):
         command.add_argument(
@@ -53,14 +53,16 @@ def _parser() -> Parser:
         )
     for command in (downgrade, disable):
         command.add_argument(
-            "--unsafe", action="store_true", help="Do it even if metadata is irreversibly lost."
+            "--unsafe", action="store_true", help="Downgrade even if metadata is lost irreversibly."
         )
     mapping = commands.add_parser("version-mapping", help="The feature levels that belong to a release.")
     mapping.add_argument(
-        "--release-version", "-r", help="The release, for example 4.1-IV1; the latest stable one without it."
+        "--release-version",
+        "-r",
+        help="The release, for example 4.1-IV1. Default: the latest stable release.",
     )
     dependencies = commands.add_parser(
-        "feature-dependencies", help="The levels of other features that a level needs."
+        "feature-dependencies", help="The levels of other features that the given levels require."
     )
     dependencies.add_argument(
         "--feature", "-f", action="append", required=True, help="feature=level (may be repeated)."
@@ -74,7 +76,7 @@ def _main(argv: Sequence[str]) -> int:
     if args.command is None:
         parser.error("too few arguments")
     if args.command in ("version-mapping", "feature-dependencies"):
-        # Both commands print what this release supports and ask no cluster.
+        # Both commands print what this release supports and contact no cluster.
         return storage.main([args.command, *_storage_arguments(args)])
     try:
         if args.command == "describe":
@@ -113,7 +115,7 @@ async def _describe(admin: AdminClient) -> int:
 
 
 def _updates(args: argparse.Namespace) -> Updates:
-    """Returns the levels and upgrade types that the options ask for. Raises ToolError."""
+    """Returns the levels and upgrade types that the options specify. Raises ToolError."""
     kind = FeatureUpgrade.UPGRADE
     if args.command != "upgrade":
         kind = FeatureUpgrade.UNSAFE_DOWNGRADE if args.unsafe else FeatureUpgrade.SAFE_DOWNGRADE

@@ -82,7 +82,7 @@ def _parser() -> Parser:
         "--metadata-expiry-ms",
         type=int,
         metavar="<Long>",
-        help="How often metadata is asked anew (default 10000).",
+        help="How often metadata is refreshed (default 10000).",
     )
     add(
         "--max-memory-bytes",

@@ -30,9 +30,9 @@ from quorate.tools.console.librdkafka_properties import Translation
 
 if TYPE_CHECKING:
     from quorate.admin import client as admin_client
-    from quorate.admin import diagnosis
+    from quorate.admin import non_kafka_server
 else:
-    admin_client, diagnosis = lazy_modules("quorate.admin", "client", "diagnosis")
+    admin_client, non_kafka_server = lazy_modules("quorate.admin", "client", "non_kafka_server")
 
 Handle = TypeVar("Handle", Producer, Consumer)
 
@@ -144,7 +144,7 @@ class ConnectionErrors:
 
 
 class Interrupts:
-    """Puts SIGINT and SIGTERM into a queue, so that a tool can end its work in order.
+    """Puts SIGINT and SIGTERM into a queue, so that a tool can end cleanly.
 
     After a second signal it does not wait for that.
     """
@@ -177,7 +177,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 
 def partitions_of(handle: Producer | Consumer, topic: str | None, timeout_s: float) -> dict[str, list[int]]:
-    """Asks a broker for the partitions of a topic, or of all topics. Raises KafkaException."""
+    """Requests from a broker the partitions of a topic, or of all topics. Raises KafkaException."""
     found = {}
     listed = (
         handle.list_topics(timeout=timeout_s)
@@ -287,7 +287,7 @@ class TopicWait:
                     self.errors.print(f"Topic {topic} is not present in metadata; trying again")
             elif not failure.retriable():
                 raise ToolError(f"Topic {topic}: {describe(failure)}")
-            time.sleep(min(0.05, max(0.0, left_s)))  # polls: there is no notification of a new topic
+            time.sleep(min(0.05, max(0.0, left_s)))  # polls, because nothing notifies of a new topic
 
     def _check_servers(self) -> None:
         """Raises ToolError if the bootstrap servers are not brokers. librdkafka does not detect what they
@@ -309,7 +309,9 @@ class TopicWait:
             asyncio.run(describe_cluster())
         except NotKafkaError as error:
             raise ToolError(
-                str(error).replace(diagnosis.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")
+                str(error).replace(
+                    non_kafka_server.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL"
+                )
             ) from error
         except (BrokerError, NetError, ValueError, OSError):
             return

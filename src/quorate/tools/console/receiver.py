@@ -290,7 +290,8 @@ class Topics:
     def refresh_when_due(self) -> None:
         """Adds new topics of the pattern, and without a group also new partitions.
 
-        A connected broker is asked. If it does not answer, the next record is delayed by the timeout.
+        The request is sent to a connected broker. If it does not answer, the next record is delayed by the
+        timeout.
         """
         if time.monotonic() < self._next or self._selection.partition is not None:
             return

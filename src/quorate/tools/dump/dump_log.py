@@ -244,7 +244,7 @@ def _title(path: Path) -> str:
 
 
 def _batches(path: Path, view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yields whole batches. At bytes that are not a batch it prints an error and stops."""
+    """Yields complete batches. At bytes that are not a batch it prints an error and stops."""
     try:
         yield from iter_batches(view)
     except CorruptRecordError as error:

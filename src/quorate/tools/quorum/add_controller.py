@@ -41,7 +41,7 @@ def add_controller(args: argparse.Namespace) -> int:
         if cluster_id != running_id:
             raise ToolError(
                 f"{path} belongs to cluster {cluster_id}, and this is cluster {running_id}: ask a node of "
-                "the controller's own cluster, or format its directories anew with --cluster-id "
+                "the controller's own cluster, or reformat its directories with --cluster-id "
                 f"{running_id} --no-initial-controllers"
             )
         await _add_voter(admin, node_id, directory_id, endpoints)
@@ -127,7 +127,7 @@ async def _registered_endpoints(
     """
     if not args.bootstrap_controller:
         raise ToolError(
-            "Brokers do not tell where controllers listen: use --bootstrap-controller, or supply "
+            "Brokers do not report where controllers listen: use --bootstrap-controller, or supply "
             "--command-config."
         )
     cluster = await admin.describe_cluster()

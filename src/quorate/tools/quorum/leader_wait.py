@@ -15,7 +15,7 @@ from quorate.tools.command_line import ToolError
 T = TypeVar("T")
 
 LEADER_TIMEOUT_S = 4.0
-"""How long a command waits for a leader before it asks why there is none. An election takes one or two
+"""How long a command waits for a leader before it inquires why none is elected. An election takes one or two
 seconds.
 """
 
@@ -27,7 +27,7 @@ async def with_leader(admin: AdminClient, args: argparse.Namespace, work: Corout
     """Returns the result of `work`, or raises ToolError early if the quorum has no leader.
 
     `work` is a read-only request, because it may be cancelled. While it has no result, the bootstrap
-    servers are asked whether they lead. If at least one answers and none leads, the error shows all their
+    servers are probed for the leader. If at least one answers and none leads, the error shows all their
     answers. A user who sets default.api.timeout.ms gets that timeout instead.
     """
     if "default.api.timeout.ms" in read_properties(args.command_config):
@@ -49,8 +49,8 @@ async def with_leader(admin: AdminClient, args: argparse.Namespace, work: Corout
                 f"  {where}: {_error_text(error)}" for where, error in answers.items() if error is not None
             ]
             raise ToolError(
-                f"No leader of the metadata quorum has answered within {LEADER_TIMEOUT_S:g} s. What was "
-                "asked said:\n" + "\n".join(lines)
+                f"No leader of the metadata quorum has answered within {LEADER_TIMEOUT_S:g} s. The "
+                "responses:\n" + "\n".join(lines)
             )
     finally:
         if not task.done():

@@ -129,7 +129,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 class _Rejected(Exception):  # noqa: N818 - a message for the user
-    """The command cannot be executed in the present state of the cluster."""
+    """The command cannot be executed in the current state of the cluster."""
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> str:

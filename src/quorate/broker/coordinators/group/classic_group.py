@@ -163,7 +163,7 @@ class ClassicGroup:
     # --- members -----------------------------------------------------------------------------------
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols may join: all present members must support one of them."""
+        """Whether a member with these protocols may join: all current members must support one of them."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:

@@ -42,7 +42,7 @@ from quorate.broker.coordinators.group.model import (
 from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,8 +55,8 @@ logger = logging.getLogger("quorate.group")
 KNOWN_MEMBER_ID_VERSION = 4
 """From this JoinGroup version a new dynamic member gets its id first and must join again with it."""
 SKIP_ASSIGNMENT_VERSION = 9
-"""From this JoinGroup version a static leader that returns is told that it leads and must not compute a new
-assignment."""
+"""From this JoinGroup version the response informs a returning static leader that it leads and must not
+compute a new assignment."""
 
 
 class GroupMetadataManager:
@@ -80,7 +80,9 @@ class GroupMetadataManager:
 
     # --- JoinGroup --------------------------------------------------------------------------------
 
-    def join(self, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant) -> CoordinatorResult:
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, token: Token, at: StepTime
+    ) -> CoordinatorResult:
         """Adds or updates a member. Most requests start a rebalance and wait for its end."""
         out = CoordinatorResult(replay=False)
         tombstones: list[Record] = []
@@ -116,7 +118,7 @@ class GroupMetadataManager:
         if is_new_group and not out.records and out.after is None:
             answered = bool(out.replies)
 
-            def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+            def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
                 if error is ErrorCode.NONE or answered:
                     return CoordinatorResult()
                 return CoordinatorResult(
@@ -148,7 +150,7 @@ class GroupMetadataManager:
         request: JoinGroupRequest,
         caller: Caller,
         token: Token,
-        at: Instant,
+        at: StepTime,
         out: CoordinatorResult,
     ) -> None:
         protocols = request_protocols(request)
@@ -174,7 +176,7 @@ class GroupMetadataManager:
             group.pending_join.add(new_id)
             self._sessions.start(group, new_id, request.session_timeout_ms, at)
             logger.info(
-                "[Group %s] New dynamic member in state %s is asked to rejoin as %s.",
+                "[Group %s] New dynamic member in state %s must rejoin as %s.",
                 group.group_id,
                 group.state.value,
                 new_id,
@@ -189,7 +191,7 @@ class GroupMetadataManager:
         request: JoinGroupRequest,
         caller: Caller,
         token: Token,
-        at: Instant,
+        at: StepTime,
         out: CoordinatorResult,
     ) -> None:
         member_id = request.member_id
@@ -236,7 +238,7 @@ class GroupMetadataManager:
         caller: Caller,
         member_id: str,
         token: Token,
-        at: Instant,
+        at: StepTime,
         out: CoordinatorResult,
     ) -> None:
         member = ClassicGroupMember(
@@ -270,7 +272,7 @@ class GroupMetadataManager:
         request: JoinGroupRequest,
         token: Token,
         reason: str,
-        at: Instant,
+        at: StepTime,
         out: CoordinatorResult,
     ) -> None:
         superseded = member.join_token
@@ -287,7 +289,7 @@ class GroupMetadataManager:
     def _replace_static(
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, old_id: str, new_id: str,
         token: Token,
-        at: Instant, out: CoordinatorResult
+        at: StepTime, out: CoordinatorResult
     ) -> None:  # fmt: skip
         """Gives a static member that has restarted a new member id. If the group still selects the same
         protocol, no rebalance is needed (KIP-345)."""
@@ -312,7 +314,7 @@ class GroupMetadataManager:
         match group.state:
             case ClassicGroupState.STABLE if group.select_protocol() == group.protocol_name:
 
-                def stored(error: ErrorCode, when: Instant) -> CoordinatorResult:
+                def stored(error: ErrorCode, when: StepTime) -> CoordinatorResult:
                     if group.members.get(new_id) is not member:
                         return CoordinatorResult()
                     parked = group.take_join_token(member)
@@ -353,7 +355,7 @@ class GroupMetadataManager:
 
     # --- SyncGroup --------------------------------------------------------------------------------
 
-    def sync(self, request: SyncGroupRequest, token: Token, at: Instant) -> CoordinatorResult:
+    def sync(self, request: SyncGroupRequest, token: Token, at: StepTime) -> CoordinatorResult:
         """Stores the leader's assignment. The other members wait for it."""
         out = CoordinatorResult(replay=False)
         group = self._store.classic_group(request.group_id)
@@ -373,7 +375,7 @@ class GroupMetadataManager:
         if group.state is ClassicGroupState.STABLE:
             answer = sync_response(group, member.assignment)
 
-            def committed(error: ErrorCode, _: Instant) -> CoordinatorResult:
+            def committed(error: ErrorCode, _: StepTime) -> CoordinatorResult:
                 response = answer if error is ErrorCode.NONE else sync_error(operation_error(error))
                 return CoordinatorResult(replies=[(token, response)])
 
@@ -392,7 +394,7 @@ class GroupMetadataManager:
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation = group.generation_id
 
-        def stored(error: ErrorCode, when: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, when: StepTime) -> CoordinatorResult:
             done = CoordinatorResult(replay=False)
             if group.storing_generation == generation:
                 group.storing_generation = None
@@ -420,8 +422,8 @@ class GroupMetadataManager:
 
     # --- Heartbeat, LeaveGroup --------------------------------------------------------------------
 
-    def heartbeat(self, request: HeartbeatRequest, at: Instant) -> HeartbeatResponse:
-        """Restarts the session of a member. REBALANCE_IN_PROGRESS tells it to rejoin."""
+    def heartbeat(self, request: HeartbeatRequest, at: StepTime) -> HeartbeatResponse:
+        """Restarts the session of a member. After REBALANCE_IN_PROGRESS the member rejoins."""
         group = self._store.classic_group(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -440,7 +442,7 @@ class GroupMetadataManager:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
 
-    def leave(self, request: LeaveGroupRequest, token: Token, at: Instant) -> CoordinatorResult:
+    def leave(self, request: LeaveGroupRequest, token: Token, at: StepTime) -> CoordinatorResult:
         """Removes members. An administrator may give the instance id of a static member alone."""
         out = CoordinatorResult(replay=False)
         group = self._store.classic_group(request.group_id)
@@ -469,7 +471,7 @@ class GroupMetadataManager:
             out.replies.append((token, response))
             return out
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             failed = error is not ErrorCode.NONE
             answer = LeaveGroupResponse(error_code=operation_error(error)) if failed else response
             return CoordinatorResult(replies=[(token, answer)])

@@ -185,7 +185,7 @@ class StateStore:
     state: ShardState = field(default_factory=ShardState)
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of this id, or None if there is none or it has another type."""
+        """The classic group of this id, or None if it does not exist or has another type."""
         group = self.state.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -195,7 +195,7 @@ class StateStore:
 
 
 def group_record(group: ClassicGroup, assignment: dict[str, bytes]) -> GroupRecord:
-    """The record of a group's present generation. Raises KeyError for a member without assignment."""
+    """The record of a group's current generation. Raises KeyError for a member without assignment."""
     members = tuple(
         StoredMember(
             member_id=member.member_id,

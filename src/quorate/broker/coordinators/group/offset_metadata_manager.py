@@ -26,7 +26,7 @@ from quorate.broker.coordinators.group.model import (
     UnsupportedGroup,
 )
 from quorate.broker.coordinators.group.sessions import MemberSessions
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -105,13 +105,13 @@ class OffsetMetadataManager:
         request: OffsetCommitRequest,
         caller: Caller,
         token: Token,
-        at: Instant,
+        at: StepTime,
         max_batch_bytes: int | None = None,
     ) -> CoordinatorResult:
         """Stores offsets. Partitions with too long metadata get an error.
 
         Raises KafkaError if the member may not commit, or if the records cannot fit into one batch of
-        `max_batch_bytes`. This is checked before the records are made, which would take seconds.
+        `max_batch_bytes`. This is checked before the records are created, which would take seconds.
         """
         self._validate_commit(request, caller, at)
         if max_batch_bytes is not None and least_batch_bytes(request) > max_batch_bytes:
@@ -153,7 +153,7 @@ class OffsetMetadataManager:
                 )
             )
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             if error is not ErrorCode.NONE:
                 return CoordinatorResult(replies=[(token, commit_error(request, operation_error(error)))])
             return CoordinatorResult(replies=[(token, response)])
@@ -161,7 +161,7 @@ class OffsetMetadataManager:
         out.after = stored
         return out
 
-    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: Instant) -> None:
+    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: StepTime) -> None:
         group = self._store.state.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
@@ -196,7 +196,8 @@ class OffsetMetadataManager:
         self, state: ShardState, request: OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """Reads offsets of a group from `state`: the committed state, or the newest one for a stable read.
-        Without topics all offsets are returned. Unknown offsets are -1."""
+        The caller decides which state is read: see `offset_requests`. Without topics all offsets are
+        returned. Unknown offsets are -1."""
         response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
         for _ in self.fetching(state, request, response, require_stable=require_stable):
             pass
@@ -293,7 +294,7 @@ class OffsetMetadataManager:
                 OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
             )
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             failed = error is not ErrorCode.NONE
             answer = OffsetDeleteResponse(error_code=operation_error(error)) if failed else response
             return CoordinatorResult(replies=[(token, answer)])
@@ -338,9 +339,9 @@ class OffsetMetadataManager:
                 deletion.partitions = None
         return out
 
-    def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> CoordinatorResult:
+    def expire_offsets(self, cursor: ExpiryCursor, at: StepTime) -> CoordinatorResult:
         """Deletes offsets older than `offsets.retention.minutes`, and empty classic groups without offsets.
-        Checks at most `EXPIRY_SLICE` offsets or groups, by their present state, and removes them from
+        Checks at most `EXPIRY_SLICE` offsets or groups, by their current state, and removes them from
         `cursor`."""
         out = CoordinatorResult(atomic=False)
         state = self._store.state

@@ -32,7 +32,7 @@ from quorate.broker.coordinators.group.timer_events import (
     SyncExpired,
     TimerEvent,
 )
-from quorate.broker.coordinators.result import CoordinatorResult, Instant
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode
 
@@ -59,7 +59,7 @@ class Rebalancer:
     # --- rebalance --------------------------------------------------------------------------------
 
     def rebalance_or_complete(
-        self, group: ClassicGroup, reason: str, at: Instant, out: CoordinatorResult
+        self, group: ClassicGroup, reason: str, at: StepTime, out: CoordinatorResult
     ) -> None:
         """Starts a rebalance, or completes the running one if all members have joined."""
         if group.can_rebalance:
@@ -68,7 +68,7 @@ class Rebalancer:
             self.complete_join_if_all_joined(group, at, out)
 
     def prepare_rebalance(
-        self, group: ClassicGroup, reason: str, at: Instant, out: CoordinatorResult
+        self, group: ClassicGroup, reason: str, at: StepTime, out: CoordinatorResult
     ) -> None:
         """Starts a rebalance: all members must join again."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
@@ -99,7 +99,7 @@ class Rebalancer:
             )
 
     def _initial_delay(
-        self, group: ClassicGroup, delay_ms: int, remaining_ms: int, at: Instant, out: CoordinatorResult
+        self, group: ClassicGroup, delay_ms: int, remaining_ms: int, at: StepTime, out: CoordinatorResult
     ) -> None:
         if delay_ms <= 0:
             # Without a delay the first member alone is the first generation.
@@ -108,7 +108,7 @@ class Rebalancer:
         event = InitialDelayExpired(group.group_id, delay_ms, remaining_ms)
         self._timer.set(("join", group.group_id), at.now + delay_ms / 1000, event)
 
-    def complete_join_if_all_joined(self, group: ClassicGroup, at: Instant, out: CoordinatorResult) -> None:
+    def complete_join_if_all_joined(self, group: ClassicGroup, at: StepTime, out: CoordinatorResult) -> None:
         """Completes the join phase if all members have joined."""
         # The first rebalance keeps its delay even if all have joined: other members may still come.
         if (
@@ -118,7 +118,7 @@ class Rebalancer:
         ):
             self.complete_join(group, at, out)
 
-    def complete_join(self, group: ClassicGroup, at: Instant, out: CoordinatorResult) -> None:
+    def complete_join(self, group: ClassicGroup, at: StepTime, out: CoordinatorResult) -> None:
         """Ends the join phase. Removes dynamic members that did not rejoin, and answers the others with the
         new generation."""
         self._timer.cancel(("join", group.group_id))
@@ -162,7 +162,7 @@ class Rebalancer:
         self._timer.set(("sync", group.group_id), at.now + group.rebalance_timeout_ms / 1000, event)
 
     def answer_syncs(
-        self, group: ClassicGroup, error: ErrorCode, at: Instant, out: CoordinatorResult
+        self, group: ClassicGroup, error: ErrorCode, at: StepTime, out: CoordinatorResult
     ) -> None:
         """Answers the waiting SyncGroups and restarts the sessions of their members."""
         for member in group.members.values():
@@ -188,8 +188,8 @@ class Rebalancer:
 
     # --- timers -----------------------------------------------------------------------------------
 
-    def expire(self, event: TimerEvent, at: Instant) -> CoordinatorResult:
-        """Handles an expired timer. Timers of groups that do not exist any more have no effect."""
+    def expire(self, event: TimerEvent, at: StepTime) -> CoordinatorResult:
+        """Handles an expired timer. Timers of groups that no longer exist have no effect."""
         out = CoordinatorResult(replay=False)
         group = self._store.classic_group(event.group_id)
         if group is None or group.state is ClassicGroupState.DEAD:
@@ -220,7 +220,7 @@ class Rebalancer:
         return out
 
     def _heartbeat_expired(
-        self, group: ClassicGroup, member_id: str, at: Instant, out: CoordinatorResult
+        self, group: ClassicGroup, member_id: str, at: StepTime, out: CoordinatorResult
     ) -> None:
         if member_id in group.pending_join:
             group.remove(member_id)
@@ -242,7 +242,7 @@ class Rebalancer:
         if group.state is ClassicGroupState.PREPARING_REBALANCE and group.all_members_joined:
             self.complete_join(group, at, out)
 
-    def start_loaded_group(self, group: ClassicGroup, at: Instant) -> CoordinatorResult:
+    def start_loaded_group(self, group: ClassicGroup, at: StepTime) -> CoordinatorResult:
         """Starts the sessions of a group that was loaded. A group with more members than
         `group.max.size` rebalances."""
         out = CoordinatorResult(replay=False)

@@ -193,9 +193,9 @@ def _decode_group(value: bytes | None) -> StoredGroup | None:
 
 def _read_string(key: bytes, pos: int) -> tuple[str, int]:
     if pos + 2 > len(key):
-        raise DecodeError("a coordinator record's key is cut")
+        raise DecodeError("a coordinator record's key is truncated")
     length = _INT16.unpack_from(key, pos)[0]
     end = pos + 2 + length
     if length < 0 or end > len(key):
-        raise DecodeError("a coordinator record's key is cut")
+        raise DecodeError("a coordinator record's key is truncated")
     return text(key[pos + 2 : end]), end

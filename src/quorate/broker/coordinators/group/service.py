@@ -28,7 +28,7 @@ from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.high_watermark import Replicas
 from quorate.broker.coordinators.partitioning import partition_for
 from quorate.broker.coordinators.responses import respond
-from quorate.broker.coordinators.result import CoordinatorResult, Instant
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
 from quorate.net.turns import Rounds
@@ -167,7 +167,7 @@ class GroupCoordinatorService:
             # The sessions of a loading group start when it is loaded.
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error.code)
-        return context.shard.groups.heartbeat(request, self.runtime.instant())
+        return context.shard.groups.heartbeat(request, self.runtime.step_time())
 
     def leave_group(self, ctx: RequestContext, request: Any) -> Any:
         """Removes members. Before version 3 it is one member, whose error is that of the response."""
@@ -253,7 +253,7 @@ class GroupCoordinatorService:
 
 
 def _delete_groups(
-    group_ids: list[str], shard: GroupCoordinatorShard, token: Answer, _: Instant
+    group_ids: list[str], shard: GroupCoordinatorShard, token: Answer, _: StepTime
 ) -> CoordinatorResult:
     return shard.delete_groups(group_ids, token)
 

@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` as a state machine (`GroupCoordinatorShard` in Kafka): joins the
 managers of classic groups and of offsets, and keeps the groups of unsupported types.
 
-The duties of the runtime are described in `CoordinatorShard` and `CoordinatorResult`.
+The runtime's part is described in `CoordinatorShard` and `CoordinatorResult`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
 from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode
@@ -90,7 +90,7 @@ class GroupCoordinatorShard:
         return f"{len(self.state.groups)} groups"
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of this id, or None if there is none or it has another type."""
+        """The classic group of this id, or None if it does not exist or has another type."""
         return self._store.classic_group(group_id)
 
     # --- replay -----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class GroupCoordinatorShard:
         self.offsets.replay_end_transaction(producer_id, committed=committed)
 
     def loaded(
-        self, at: Instant, has_topic: Callable[[str], bool] = lambda _: True
+        self, at: StepTime, has_topic: Callable[[str], bool] = lambda _: True
     ) -> Iterator[CoordinatorResult]:
         """Starts the sessions of the loaded groups, one group in each step, and then the deletion of offsets
         whose topic was deleted."""
@@ -163,7 +163,7 @@ class GroupCoordinatorShard:
             return self.next_expiry if deadline is None else deadline
         return min(deadline, self.next_expiry)
 
-    def tick(self, at: Instant) -> Iterator[CoordinatorResult]:
+    def tick(self, at: StepTime) -> Iterator[CoordinatorResult]:
         """Yields one result for each expired timer, for a step of a deletion, and for a step of an expiry.
         What remains when the caller stops is done in the next call."""
         for event in self.timer.due(at.now):
@@ -184,7 +184,7 @@ class GroupCoordinatorShard:
             yield result
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Lets the next calls of `tick` delete the present offsets of topics, some milliseconds at a time."""
+        """Lets the next calls of `tick` delete the current offsets of topics, some milliseconds at a time."""
         deletion = self.offsets.deletion_of(topics)
         if deletion.groups or deletion.pending:
             self._deletions.append(deletion)
@@ -269,7 +269,7 @@ class GroupCoordinatorShard:
                     out.records.append(GroupRecord(group_id, None))
             results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             if error is not ErrorCode.NONE:
                 for result in results:
                     result.error_code = operation_error(error)

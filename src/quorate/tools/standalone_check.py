@@ -39,7 +39,7 @@ def check_no_existing_quorum(servers: Sequence[tuple[str, int]], cluster_id: str
                 answer = await connection.call(DescribeClusterRequest(endpoint_type=2), RESPONSE_TIMEOUT_S)
             finally:
                 connection.close()
-        except (KafkaConnectionError, UnsupportedVersion):  # nobody listens there, or a broker does
+        except (KafkaConnectionError, UnsupportedVersion):  # no server listens there, or a broker does
             return
         except RequestTimedOut:
             failure = "did not take a connection"

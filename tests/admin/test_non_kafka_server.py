@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quorate.admin.client import AdminClient
-from quorate.admin.diagnosis import foreign_server
 from quorate.admin.errors import NotKafkaError, RequestTimedOut
+from quorate.admin.non_kafka_server import foreign_server
 from quorate.admin.types import TopicPartition
 from tests.broker.controllers import ScriptedController, run
 

@@ -64,11 +64,11 @@ def test_a_log_that_recovery_ends_before_its_recovery_point_is_recovered_from_th
     def started() -> PartitionLog:
         logs = manager(tmp_path / "d", segment_bytes=300)
         logs.load()
-        return logs.get("t", 0) or logs.create("t", 0, TOPIC_ID)
+        return logs.get("t", 0) or logs.get_or_create("t", 0, TOPIC_ID)
 
     logs = manager(tmp_path / "d", segment_bytes=300)
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
+    log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", epoch=1)
     put(log, *[b"b"] * 9, epoch=1)  # offsets 1 to 9
     log.flush()

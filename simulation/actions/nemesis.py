@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from simulation.actions.recurring import Action, RecurringActions
 
-MAX_DUTY = 6  # a crash within a step comes after at most so many duties, or changes of the disk
+MAX_DUTY = 6  # a crash within a step comes after at most this many effects, or changes of the disk
 
 
 class Nemesis(RecurringActions):

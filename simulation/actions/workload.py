@@ -1,4 +1,4 @@
-"""The workload: what clients and operators ask of a quorum, whatever faults there are."""
+"""The workload: the requests of clients and operators to a quorum, whatever faults there are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkloadActions(RecurringActions):
             quorum.rng.choice(leaders).propose([f"v{quorum.unique_number()}" for _ in range(count)])
 
     def change_voters(self) -> None:
-        """Adds or removes a random controller. One that is no voter may also get a new directory."""
+        """Adds or removes a random controller. One that is not a voter may also get a new directory."""
         quorum, leader = self.quorum, self.quorum.leader
         if leader is None:
             return

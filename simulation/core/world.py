@@ -117,7 +117,7 @@ class World:
     def run(
         self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40
     ) -> bool:
-        """Runs until the condition holds, the virtual time is over or so many events have run.
+        """Runs until the condition holds, the virtual time has elapsed or this many events have run.
 
         Returns whether the condition holds; False without one.
         """

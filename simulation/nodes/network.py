@@ -114,11 +114,11 @@ class Network:
 
     def __init__(self, environment: Environment, nodes: Mapping[int, NetworkNode]) -> None:
         self.environment = environment
-        self.nodes = nodes  # filled after the network is made
+        self.nodes = nodes  # filled after the network is created
         self.sent = 0
         # (sender, target) -> number of the newest request that arrived.
         self.latest_arrival: dict[tuple[int, int], int] = {}
-        # Requests that are not answered yet, by who serves them.
+        # Requests that are not answered yet, by the process that handles them.
         self.waiting: dict[Endpoint, dict[Exchange, None]] = {}
 
     def send(

@@ -1,4 +1,4 @@
-"""A simulated process: a whole RaftClient on a simulated disk, with operations for workload and faults."""
+"""A simulated process: a complete RaftClient on a simulated disk, with operations for workload and faults."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Process:
     def die(self, power: bool) -> None:
         """Ends the process at once.
 
-        With `power` the host loses power: what is not durable may be lost, and peers hear nothing.
+        With `power` the host loses power: what is not durable may be lost, and peers receive nothing.
         """
         incarnation = self.current
         if incarnation is None:
@@ -281,7 +281,7 @@ class Process:
                 cluster_id=CLUSTER_ID, voter_id=request.key.id, voter_directory_id=request.key.directory_id
             )
         if self.current is not None:
-            outside = Incarnation(self)  # a sender whose end matters to nobody
+            outside = Incarnation(self)  # a sender on whose end nothing depends
             self.network.send(outside, self.address, message, 10.0).add_done_callback(lambda f: f.exception())
 
     def resign(self) -> None:
@@ -325,7 +325,7 @@ class Process:
             self.current.blocked_until = max(self.current.blocked_until, until)
 
     def crash_mid_step(self, changes: int) -> None:
-        """Ends the process at the change of its disk that follows so many others."""
+        """Ends the process at the change of its disk that follows this many others."""
         self.disk.crash_after_changes = changes
 
     def break_disk(self) -> None:

@@ -358,7 +358,7 @@ def test_a_directory_that_cannot_be_made_is_named_before_any_is_formatted(box: B
     status, out, err = box.format("-s")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert (
-        f"The log directory {nowhere} cannot be made or written to ({nowhere}: No such file or directory): "
+        f"The log directory {nowhere} cannot be created or written to ({nowhere}: No such file or directory): "
         "correct" in err
     )
     assert list(box.dirs[0].iterdir()) == []

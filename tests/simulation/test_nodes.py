@@ -103,7 +103,7 @@ def no_fsync_of_directories(patch: Patch) -> None:
 
 
 def answer_before_the_save(patch: Patch) -> None:
-    """Performs duty 5 before duty 2: a vote is sent before it is durable."""
+    """Performs effect 5 before effect 2: a vote is sent before it is durable."""
     perform = RaftDriver._perform
 
     def hasty(self: RaftDriver, effects: m.Effects) -> None:

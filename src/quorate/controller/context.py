@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MAX_LOST_TRIES = 1_000
-"""More tries than a broker makes of one request within its timeout of a minute."""
+"""More attempts than a broker makes for one request within its timeout of a minute."""
 
 MIN_ISR = "min.insync.replicas"
 
@@ -42,9 +42,9 @@ class Context:
     """The circumstances of one request.
 
     `now_ms` is the wall clock in milliseconds, `now` the monotonic time in seconds, and `rng` the only
-    source of randomness. `request_id` is the same for every try of one forwarded request, and zero if it
-    is not known. `lost_tries` is the number of earlier tries without a definite response, which may have
-    been carried out. `continuation` is what an earlier call for this request has left over.
+    source of randomness. `request_id` is the same for every attempt of one forwarded request, and zero if it
+    is not known. `lost_tries` is the number of earlier attempts without a definite response, which may
+    have been carried out. `continuation` is the work that an earlier call for this request has left over.
     """
 
     now_ms: int
@@ -64,16 +64,16 @@ class Context:
         return random_uuid(self.rng.randbytes(16))
 
     def topic_id(self, name: str) -> bytes:
-        """The id of a topic that this try creates.
+        """The id of a topic that this attempt creates.
 
         It is random. If the id of the request is known, the topic id is derived from it, so that a later
-        try can tell whether this one was carried out. Each try has a different topic id, so that a topic
+        attempt can detect whether this one was carried out. Each attempt has a different topic id, so that a topic
         which was deleted meanwhile is not created again with the same id.
         """
         return self.uuid() if self.request_id == ZERO_UUID else self._id_by_try(name, self.lost_tries)
 
     def created_by_earlier_try(self, name: str, topic_id: bytes) -> bool:
-        """Whether an earlier try of this request created the topic with this name and id."""
+        """Whether an earlier attempt of this request created the topic with this name and id."""
         tries = min(self.lost_tries, MAX_LOST_TRIES) if self.request_id != ZERO_UUID else 0
         return any(topic_id == self._id_by_try(name, tried) for tried in range(tries))
 

@@ -52,7 +52,7 @@ STALL_S = 0.5
 time it received no heartbeat."""
 
 DRAIN_S = 0.25
-"""A controller that closes waits so long for its last records to commit, so that their clients need not
+"""A controller that closes waits this long for its last records to commit, so that their clients need not
 send the requests again."""
 
 

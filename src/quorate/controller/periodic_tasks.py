@@ -1,4 +1,4 @@
-"""The tasks that the active controller runs by time. Each task returns the time of its next run."""
+"""The tasks that the active controller runs on a schedule. Each task returns the time of its next run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quorate.controller.state import ControllerState
 
     _Elections = Callable[[View, Iterable[Located], int], list[Data]]
-    """(view, candidates, limit) -> the records of at most so many elections."""
+    """(view, candidates, limit) -> the records of at most `limit` elections."""
 else:
     fencing = lazy_module("quorate.controller.replication.fencing")
     delegation_tokens, elect_leaders = lazy_modules(
@@ -40,8 +40,8 @@ _PORTION_PAUSE_S = 0.002
 _FIRST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 """A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes
-after every failure (PeriodicTaskControlManager), but a dead broker must not lead partitions for so
-long."""
+after every failure (PeriodicTaskControlManager), but a dead broker must not lead partitions for
+that long."""
 
 
 @dataclass(slots=True)
@@ -50,14 +50,14 @@ class Task:
 
     name: str
     run: Callable[[float], float]
-    """Takes the present time and returns the time of the next run, in monotonic seconds, or NEVER."""
+    """Takes the current time and returns the time of the next run, in monotonic seconds, or NEVER."""
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
 
 
 class _Sweep:
-    """Visits partitions in as many turns as necessary."""
+    """Visits all partitions, over as many turns of the event loop as necessary."""
 
     __slots__ = ("_places", "ended", "written")
 
@@ -66,10 +66,10 @@ class _Sweep:
         self._places = cursor
         self.ended = False
         self.written = -1
-        """The offset of the last election."""
+        """The offset of the last record that this scan wrote, or -1."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
-        """The next partitions in their present state, without those that were deleted. A caller that
+        """The next partitions in their current state, without those that were deleted. A caller that
         stops early continues there in the next turn."""
         for _ in range(_SLICE):
             place = next(self._places, None)
@@ -94,7 +94,9 @@ class PeriodicTasks:
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
-        self._repair = Task("elect leaders that an interrupted change has left out", self._elect_clean)
+        self._repair = Task(
+            "elect leaders for partitions that an interrupted change left leaderless", self._elect_clean
+        )
         self._tasks = [Task("fence stale brokers", self._fence_stale), self._repair]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
@@ -165,11 +167,12 @@ class PeriodicTasks:
         """Fences the brokers whose session has expired, one after the other."""
         state = self._state
         while True:
-            # One after the other: the leaderships of one broker may move to the next one.
+            # One broker at a time, each with a new view: leaderships may move to a broker whose session has
+            # expired too.
             if self._fencing is not None:
                 session, continuation, written = self._fencing
                 if state.committed_offset < written:
-                    return now + _PORTION_PAUSE_S  # records of requests wait behind at most one portion
+                    return now + _PORTION_PAUSE_S  # records of requests wait after at most one portion
             else:
                 expired = state.broker_sessions.next_expired(now)
                 if expired is None:
@@ -184,19 +187,21 @@ class PeriodicTasks:
                     )
                 written = state.write(records) if records else state.last_written
             except BaseException:
-                # The next try begins with the first partition again, since the changes of this portion
+                # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
                 state.broker_sessions.expire(session, now)
                 if continuation is not None:
-                    # A broker that sends a heartbeat before the next try is not fenced at all.
+                    # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
+                    # else would elect leaders for the partitions already changed.
                     self._repair.due = now + _LONGEST_RETRY_S
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
-        # Not before the first session may expire, and not later than a session that begins now.
+        # The next run is not before the earliest session can expire, and not after a session that begins
+        # now would.
         soonest = state.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 
@@ -212,7 +217,7 @@ class PeriodicTasks:
 
     def _elect_preferred(self, now: float) -> float:
         """Elects preferred leaders, one portion in each run."""
-        sweep, self._preferred = self._preferred, None  # a sweep that fails starts again
+        sweep, self._preferred = self._preferred, None  # a scan that fails starts over
         if sweep is not None and self._state.committed_offset < sweep.written:
             self._preferred = sweep
             return now + _PORTION_PAUSE_S
@@ -227,7 +232,7 @@ class PeriodicTasks:
 
     def _elect_unclean(self, now: float) -> float:
         """Elects leaders uncleanly for topics that allow it, one portion in each run."""
-        sweep, self._unclean = self._unclean, None  # a sweep that fails starts again
+        sweep, self._unclean = self._unclean, None  # a scan that fails starts over
         if sweep is not None and self._state.committed_offset < sweep.written:
             self._unclean = sweep
             return now + _PORTION_PAUSE_S
@@ -241,10 +246,10 @@ class PeriodicTasks:
         """Elects leaders for partitions that an interrupted change has left without one.
 
         Fencing a broker of many partitions takes several batches. If a term ends between two of them,
-        partitions have no leader although their broker is active. No other event would elect it, because
-        the broker is neither fenced nor unfenced.
+        partitions have no leader although a broker in their ISR is active. No other event would elect one,
+        because the state of that broker does not change.
         """
-        sweep, self._clean = self._clean, None  # a sweep that fails starts again
+        sweep, self._clean = self._clean, None  # a scan that fails starts over
         if sweep is not None and self._state.committed_offset < sweep.written:
             self._clean = sweep
             return now + _PORTION_PAUSE_S
@@ -257,7 +262,7 @@ class PeriodicTasks:
         """Runs one turn of a sweep. Returns the sweep, or None at its end.
 
         The next turn waits until the elections of this one are committed, so that records of requests
-        wait behind at most one turn.
+        wait for at most one turn.
         """
         state = self._state
         view = state.view()

@@ -114,8 +114,8 @@ class ControllerState:
         )
 
     def context(self, ctx: RequestContext | None = None) -> Context:
-        """The circumstances for one call of a handler, at the present time. `ctx` is None for a write
-        that this controller makes by itself."""
+        """The context of one handler call, at the current time. `ctx` is None for a write that this
+        controller makes by itself."""
         clock = self.clock
         if ctx is None:
             return Context(now_ms=clock.now_ms(), now=clock.now(), rng=self._rng)
@@ -193,8 +193,8 @@ class ControllerState:
         self.broker_sessions.activate(self.image.cluster.brokers.values(), now, own)
 
     def end_term(self) -> None:
-        """Makes this controller a standby. Records that are written but not committed may still come
-        back through the log."""
+        """Makes this controller a standby. Records that were written but not committed may still be
+        committed by the next leader, and then arrive through the log."""
         self.epoch = NO_EPOCH
         self._next = None
         self._chain.clear()
@@ -218,7 +218,7 @@ class ControllerState:
 
     def release_responses(self) -> None:
         """Releases the responses whose records are stable: committed, and outside of an open
-        transaction."""
+        metadata transaction (KIP-868)."""
         if self.pending:
             opened = self.image.transaction
             self.pending.release(self.committed_offset if opened is None else opened.offset - 1)

@@ -3,14 +3,15 @@
 The order of the start is:
 
 1. All sockets are bound, so that a busy port ends the start before anything is changed. /metrics and
-   /health serve.
+   /health accept requests.
 2. The log directories are locked and checked.
 3. The Raft replica opens the metadata log.
-4. The controller starts and its listeners serve.
-5. The broker registers, catches up with the metadata and recovers its logs, and its listeners serve.
+4. The controller starts, and its listeners accept requests.
+5. The broker registers, catches up with the metadata and recovers its logs, and its listeners
+   accept requests.
 
 The stop is in reverse order. The broker stops by a controlled shutdown, during which its listeners
-still serve.
+still accept requests.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _LEADERLESS_S = 1.5
 
 
 class KafkaServer:
-    """A node.
+    """A Kafka node: a broker, a controller or both.
 
     `fault` completes with the error when the node cannot continue. The caller then calls `shutdown`.
     """
@@ -166,9 +167,7 @@ class KafkaServer:
         )
 
     def _warn_if_replaced(self, directory_id: bytes) -> None:
-        """Warns if the quorum knows this voter with another directory id, with which it cannot vote
-        (KIP-853).
-        """
+        """Warns if the voter set has another directory id for this node, so that it cannot vote (KIP-853)."""
         voter = self.raft.voters.by_id.get(self.config.node_id)
         if (
             self.config.is_controller
@@ -199,7 +198,7 @@ class KafkaServer:
             )
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Returns whether every listener serves, and the members of the answer of /health."""
+        """Returns whether every listener accepts requests, and the fields of the /health response."""
         members: dict[str, object] = {
             "ready": self._ready,
             "phase": self._phase_now,
@@ -287,7 +286,7 @@ class KafkaServer:
                 listener.limits = self._with_counts(
                     listener.limits, lambda name: broker.config_value(name) or "", allowed
                 )
-            except (ConfigError, ValueError) as error:  # another implementation accepted it
+            except (ConfigError, ValueError) as error:  # a controller of Apache Kafka has accepted this value
                 self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
                 return
 
@@ -337,8 +336,9 @@ class KafkaServer:
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
     def hurry(self) -> None:
-        """Makes a running `shutdown` wait no longer for other nodes or clients. Files are still closed
-        in order.
+        """Makes a running `shutdown` stop waiting for other nodes and clients.
+
+        Files are still closed cleanly.
         """
         self.hurrying = True
         if self._stopping_broker is not None:
@@ -361,13 +361,13 @@ class KafkaServer:
         """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
         That is the case when the last nodes of a cluster stop together. Until then clients are served,
-        as in Apache Kafka. While this node has no contact to a leader, it accepts no appends: leaderships
+        as in Apache Kafka. Without contact with the quorum leader nothing can be appended: leaderships
         cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer keeps its leader while it cannot reach it. After this time another one must have
-        # been elected.
+        # An observer keeps following its leader even if it cannot reach that leader. After this time, a
+        # new leader must have been elected.
         unheard_s = (
             _LEADERLESS_S
             + (
@@ -377,7 +377,7 @@ class KafkaServer:
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(_LEADERLESS_S / 4)  # no event tells that a leader stays unknown
+            await asyncio.sleep(_LEADERLESS_S / 4)  # no event says that the leader is still unknown
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader

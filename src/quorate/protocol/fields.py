@@ -201,7 +201,7 @@ class MessageClass(StructClass, Protocol):
 
 
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
-"""(buffer, position, end) -> (message, position behind it)."""
+"""(buffer, position, end) -> (message, position after it)."""
 
 Encoder: TypeAlias = Callable[[Any, bytearray, list[Buffer | FileRegion]], None]
 """(message, part under construction, finished parts). The encoder appends the part to the finished ones."""

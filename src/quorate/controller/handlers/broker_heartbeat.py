@@ -88,7 +88,7 @@ def _move(
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:
-    """The present state of a broker."""
+    """The current state of a broker."""
     if registration.id in view.broker_sessions.shutdown_offsets:
         return CONTROLLED_SHUTDOWN
     return FENCED if registration.fenced else UNFENCED

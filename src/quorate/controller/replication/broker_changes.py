@@ -7,7 +7,7 @@ broker eligible as a leader.
 Changes of very many partitions are made in portions, one in each turn of the event loop. A `ChangeBatch`
 limits one portion. The function is called again with a newer view and the continuation of the portion
 before, until nothing remains. All portions together visit the partitions that existed in the first one,
-each in its present state. No partition needs a second visit: as long as a broker is leaving or a
+each in its current state. No partition needs a second visit: as long as a broker is leaving or a
 directory is failing, this controller assigns nothing to it (`View.is_active`,
 `View.has_online_directory`). A broker that is being unfenced is eligible as a leader from the first
 portion on.

@@ -1,4 +1,7 @@
-"""Replays the records of topics and partitions. A batch of records copies each changed part only once."""
+"""Replays the records of topics and partitions.
+
+During the replay of a batch, each changed part is copied only once.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class _OpenTopic:
         self.changes: dict[int, Entry] = {}
 
     def partition(self, partition_id: int) -> PartitionImage | None:
-        """The present state of a partition, or None if it does not exist."""
+        """The current state of a partition, or None if it does not exist."""
         entry = self.changes.get(partition_id) or self.base.partitions.entry(partition_id)
         return None if entry is None else decoded(entry)
 
@@ -290,20 +293,20 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 _SMALL = 2048
-"""Changes of partitions below this id are collected as bits of an int, of which each change copies at
-most 256 bytes. Changes of other partitions are collected in a set."""
+"""Changes of partitions below this id are collected as bits of an int. Setting a bit copies the int, which
+is at most 256 bytes long here. Higher ids are collected in a set."""
 
 
 class _IndexEdit:
-    """Collects the changes of an index, and applies the changes of each broker and topic at once as two
-    bit masks."""
+    """Collects the changes of a broker index (broker id to topic id to bit mask of partitions), and applies
+    the changes of each broker and topic at once as two bit masks."""
 
     __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
 
     def __init__(self, base: BrokerIndex) -> None:
         self._base = base
         self._dropped: set[tuple[int, bytes]] = set()
-        # The garbage collector does not track dicts of plain ints, and most topics are small.
+        # Ints in dicts rather than sets: the garbage collector does not track them.
         self._added: dict[int, dict[bytes, int]] = {}
         self._removed: dict[int, dict[bytes, int]] = {}
         self._large_added: dict[tuple[int, bytes], set[int]] = {}

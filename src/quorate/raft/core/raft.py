@@ -59,7 +59,7 @@ from quorate.raft.types import (
 
 logger = logging.getLogger(__name__)
 
-QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks for pre-votes within this time
+QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader requests pre-votes within this time
 
 
 class Raft:

@@ -257,7 +257,7 @@ class RaftClient:
 
     @property
     def kraft_version(self) -> int:
-        """The level in force, committed or not."""
+        """The current level, committed or not."""
         return self.driver.state.members.kraft_version
 
     @property

@@ -1,6 +1,6 @@
 """Drives the Raft core in an event loop: performs its effects on files, network, timers and listeners.
 
-`RaftDriver` performs the duties of `quorate.raft.core.messages.Effects` in their order.
+`RaftDriver` performs the effects of each step in the order that `quorate.raft.core.messages.Effects` states.
 
 Group commit: the records that are proposed while a write or an fsync is running form the next batch.
 While fsync is fast it runs in the loop, so that a record is proposed, durable, committed and delivered
@@ -47,7 +47,8 @@ from quorate.records.errors import CorruptRecordError, InvalidRecordError
 logger = logging.getLogger(__name__)
 
 SETTLE_S = 0.25  # how long a leader that shuts down waits for its records to commit
-PARSED_AT_ONCE_BYTES = 128 << 10  # of fetched records: two to three milliseconds
+# Up to this many bytes of fetched records are parsed in one turn of the loop (2 to 3 ms).
+PARSED_AT_ONCE_BYTES = 128 << 10
 MONITOR_INTERVAL_S = 3.0  # between two checks of the connections to other voters
 
 
@@ -84,13 +85,14 @@ class RaftDriver:
         self._membership_record_file = MembershipRecordFile(directory, config.directory_id)
         self._voter_marker = voter_marker
         self._syncer = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
-        # How often the log was truncated or replaced. An fsync that began before does not cover the new end.
+        # How often the log was truncated or replaced. An fsync that began before the last time says
+        # nothing about the new end.
         self._truncations = 0
         self._downloads = SnapshotDownloads(directory, self.step, self._install, self.fail)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
-        # Effects whose requests have been sent and whose other duties follow in the next turn of the loop.
+        # Effects whose requests have been sent and whose other effects follow in the next turn of the loop.
         self._deferred: m.Effects | None = None
         self._announced: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)
@@ -108,7 +110,7 @@ class RaftDriver:
     # --- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Takes up the stored role."""
+        """Starts the core in the role that the stored quorum state implies, and performs its first effects."""
         self._stepping = True
         try:
             self._apply(self.core.start(self._clock.now()))
@@ -126,8 +128,8 @@ class RaftDriver:
         if self.failure is None:
             self._write_proposals()
             if timeout_s > 0:
-                # Before the leader resigns its records commit and a successor has them all, so that no
-                # client has to repeat a request.
+                # Before it resigns, the leader waits until its records are committed and one other voter
+                # has all of them, so that no client has to retry.
                 await self._until(lambda: not self.state.has_unreplicated_records, min(timeout_s, SETTLE_S))
             self.step(m.Shutdown())
             await self._until(lambda: self.state.shutdown_complete, timeout_s)
@@ -146,11 +148,11 @@ class RaftDriver:
             self.failure = RuntimeError("closed")
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Waits until the condition holds after a step, Raft has failed, or the time is over."""
+        """Waits until the condition holds after a step, Raft has failed, or the timeout has elapsed."""
         await self._step_waiter.until(lambda: self.failure is not None or condition(), timeout_s)
 
     def fail(self, error: BaseException) -> None:
-        """Stops this replica for good, after a failure of the metadata directory or a broken rule of Raft."""
+        """Stops this replica for good, after a failure of the metadata directory or a violated Raft invariant."""
         if self.failure is not None:
             return
         self.failure = error
@@ -188,7 +190,7 @@ class RaftDriver:
         try:
             self._append_proposals()
             self._start_sync()
-        except Exception as e:  # any failure: records proposed later would leave a gap in the log
+        except Exception as e:  # after any failure: appending later proposals would leave a gap in the log
             self.fail(e)
             return False
         return True
@@ -213,7 +215,7 @@ class RaftDriver:
             self._syncer.in_thread(lambda error: self._on_synced(end, truncations, error))
 
     def _on_synced(self, end: int, truncations: int, error: BaseException | None) -> None:
-        """Handles the end of an fsync in the thread. The records proposed meanwhile are the next batch."""
+        """Handles the end of an fsync in the thread. The records proposed meanwhile form the next batch."""
         if error is not None:
             return self.fail(error)
         if self.failure is not None:
@@ -250,9 +252,10 @@ class RaftDriver:
         self._step_waiter.notice()
 
     def _apply(self, effects: m.Effects) -> None:
-        """Performs duty 1 and, at once or in the next turn of the loop, the others.
+        """Sends the requests (effect 1).
 
-        They are deferred if a blocking write would delay the requests that were just sent.
+        Performs the other effects at once, or in the next turn of the loop if a blocking save of the
+        quorum state would delay those requests.
         """
         sent = False
         for outgoing in effects.send:
@@ -278,12 +281,13 @@ class RaftDriver:
         self._drain()
 
     def _perform(self, effects: m.Effects) -> None:
-        """Performs duties 2 to 7."""
+        """Performs effects 2 to 7."""
         state = self.state
         if state.is_voter or (
             effects.save_quorum_state is not None and state.voted is not None and state.params.can_vote
         ):
-            # The marker comes before a vote, and before a voter's first acknowledgement.
+            # The voter marker must be on disk before this replica votes, and before it acknowledges its first
+            # record as a voter.
             self._voter_marker.write(state.members.kraft_version)
         if effects.save_quorum_state is not None:
             self._state_writer.save(effects.save_quorum_state, effects.save_may_wait)
@@ -326,7 +330,7 @@ class RaftDriver:
         self.delivery.leader_changed(LeaderAndEpoch(leader_id, state.epoch), epoch_start)
 
     def _append_control(self, records: list[tuple[int, Any]]) -> None:
-        """Appends one batch of control records, after the records that were proposed before."""
+        """Appends one batch of control records, after all records proposed so far."""
         if self.proposals.pending:
             self._append_proposals()
         batch, controls, data = self.log.control_batch(records, self.state.epoch, self._clock.now_ms())
@@ -339,11 +343,12 @@ class RaftDriver:
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
-            # The listeners read a large response from the log, in slices.
+            # Only a small response is parsed here; the listeners read the records of a large one from the
+            # log, in slices.
             small = len(records) <= PARSED_AT_ONCE_BYTES
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
-                raise InvalidRecordError("not one whole batch")
+                raise InvalidRecordError("no complete batch")
             check_fetched(self.state, batches, controls)
             self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
@@ -359,7 +364,7 @@ class RaftDriver:
         self._start_sync()
 
     def _install(self, snapshot: OffsetEpoch) -> None:
-        """Replaces the log by a downloaded snapshot, which is durable."""
+        """Replaces the log with a downloaded snapshot, which is already durable."""
         if self.failure is not None:
             return None
         try:

@@ -44,7 +44,7 @@ class RequestSender:
         self._error_log = RateLimitedLog()
 
     def send(self, out: m.Outgoing) -> bool:
-        """Sends a request. Returns False if it is not written yet, because a connection must be made
+        """Sends a request. Returns False if it is not written yet, because a connection must be opened
         first."""
         message = encode_request(out.request)
         loop = asyncio.get_running_loop()

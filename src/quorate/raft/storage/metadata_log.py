@@ -5,7 +5,7 @@ When the log is opened, the rules of Kafka's `KafkaRaftLog` and `Snapshots` appl
 - Unfinished and deleted snapshots are removed, and those below the log start. The newest incomplete
   download stays, since it may continue.
 - A log that does not begin at offset 0 needs a snapshot at or above its start.
-- If the newest snapshot is ahead of the log, the log restarts behind it.
+- If the newest snapshot is ahead of the log, the log restarts after it.
 
 Cleaning moves the log start to the next snapshot, and removes the segments and snapshots before it
 (KIP-630).
@@ -159,7 +159,7 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot if the log behind it is empty."""
+        """The epoch of the last record, or of the snapshot if the log after it is empty."""
         epoch = self._log.latest_epoch
         if epoch is not None:
             return epoch

@@ -127,7 +127,7 @@ def encode_reply(
                 leader_id=leader, leader_epoch=epoch, host=host, port=port
             )
             return UpdateRaftVoterResponse(error_code=error, current_leader=current)
-    raise TypeError(f"{type(q).__name__} is no request of Raft")
+    raise TypeError(f"{type(q).__name__} is not a request of Raft")
 
 
 def _encode_fetch_reply(

@@ -40,7 +40,7 @@ class SnapshotDownloads:
         self._jobs: deque[m.SnapshotStart | m.SnapshotChunk] = deque()
         self._task: asyncio.Task[None] | None = None
         self._part: Part | None = None
-        self._leader = LeaderAndEpoch(None, -1)  # the leader that is asked
+        self._leader = LeaderAndEpoch(None, -1)  # the leader that sends it
         self._flushing: asyncio.Future[None] | None = None
         self._began = 0.0
         self._closed = False

@@ -15,9 +15,9 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.runtime.client import RaftClient
 from quorate.raft.types import Address, ReplicaKey

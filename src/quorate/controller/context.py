@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY

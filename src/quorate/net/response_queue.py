@@ -10,7 +10,7 @@ from typing import Any
 from quorate.net.dispatch import WAITS_ONLY, RequestContext
 from quorate.net.output import Part
 from quorate.protocol.api import ApiKey, encode_response
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 _JOIN_BYTES = 65_536
 """Responses up to this size are copied into one buffer: one system call costs more than the copy."""

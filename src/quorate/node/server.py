@@ -41,7 +41,7 @@ from quorate.net.server import Listener
 from quorate.node.http.endpoint import HttpEndpoint
 from quorate.node.log_directories import LogDirectories
 from quorate.node.metrics import MetricsCollector
-from quorate.node.process import (
+from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
     log_file_cache_size,
@@ -49,7 +49,7 @@ from quorate.node.process import (
     raise_open_file_limit,
 )
 from quorate.node.raft_config import raft_config
-from quorate.node.unsupported import check_supported
+from quorate.node.unsupported_configs import check_supported
 from quorate.protocol.uuids import random_uuid, uuid_text
 from quorate.raft.runtime.client import RaftClient
 

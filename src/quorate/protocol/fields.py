@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.primitives import Buffer, Records
-from quorate.protocol.regions import FileRegion
 
 int8 = Annotated[int, "int8"]
 int16 = Annotated[int, "int16"]

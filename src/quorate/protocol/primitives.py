@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from quorate.protocol.errors import DecodeError, EncodeError
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Records: TypeAlias = (

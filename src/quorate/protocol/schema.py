@@ -54,8 +54,8 @@ from quorate.protocol.fields import (
     uint32,
     uuid,
 )
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.primitives import Buffer, Records, parse_tags
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.uuids import ZERO_UUID, uuid_text
 
 __all__ = [

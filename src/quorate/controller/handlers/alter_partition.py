@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
 from quorate.controller.replication.partition_change import change_of
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage

@@ -3,8 +3,8 @@ Kafka's BrokerHeartbeatManager."""
 
 from __future__ import annotations
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, Touch, View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     begin_controlled_shutdown,

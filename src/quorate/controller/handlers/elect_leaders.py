@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.image.partitions import NO_LEADER

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     fence,

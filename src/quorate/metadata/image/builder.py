@@ -16,7 +16,7 @@ from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
 from quorate.metadata.image.cluster_builder import ClusterBuilder
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
-from quorate.metadata.image.parts import (
+from quorate.metadata.image.small_images import (
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,

@@ -25,9 +25,9 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.delivery import Delivery
+from quorate.raft.runtime.interfaces import Clock, Transport
 from quorate.raft.runtime.metrics import RaftMeters
 from quorate.raft.runtime.peer_monitor import PeerMonitor
-from quorate.raft.runtime.ports import Clock, Transport
 from quorate.raft.runtime.proposals import Proposals
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.request_sender import RequestSender

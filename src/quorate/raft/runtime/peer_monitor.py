@@ -15,7 +15,7 @@ from quorate.raft.types import Address
 
 if TYPE_CHECKING:
     from quorate.raft.core.state import RaftState
-    from quorate.raft.runtime.ports import Transport
+    from quorate.raft.runtime.interfaces import Transport
     from quorate.raft.runtime.reachability import Reachability
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from quorate.raft.runtime.wire.requests import encode_request
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
     from quorate.raft.config import RaftConfig
-    from quorate.raft.runtime.ports import Transport
+    from quorate.raft.runtime.interfaces import Transport
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quorate.raft.runtime.ports import Clock
+from quorate.raft.runtime.interfaces import Clock
 
 NEVER = float("inf")
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate.raft.core import messages as m
+from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.snapshots.partial import Part, fetched_parts, part_path, remove_useless_parts
 from quorate.raft.storage.snapshots.verification import SnapshotError
-from quorate.raft.storage.threads import in_thread
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 
 logger = logging.getLogger(__name__)

@@ -51,15 +51,15 @@ class WorkloadActions(RecurringActions):
             # is lost for good.
             pending = quorum.pending_additions.get(chosen.key, -1.0) >= quorum.now
             if not pending and not quorum.is_voter_in_any_log(chosen.key) and quorum.rng.random() < 0.2:
-                chosen.die(power=True)
+                chosen.crash(lose_power=True)
                 quorum.replace_directory(chosen.id)
                 quorum.replicas[chosen.id].start()
             elif len(voters) < MAX_VOTERS:
                 entry = Voter(chosen.key, {LISTENER: chosen.address}, (0, 1))
                 quorum.pending_additions[chosen.key] = quorum.now + ADD_VOTER_TIMEOUT_S
-                leader.ask(m.AddVoter(entry, ack_when_committed=quorum.rng.random() < 0.5))
+                leader.request_from_outside(m.AddVoter(entry, ack_when_committed=quorum.rng.random() < 0.5))
         elif len(voters) > MIN_VOTERS:
-            leader.ask(m.RemoveVoter(voters.by_id[chosen.id].key))
+            leader.request_from_outside(m.RemoveVoter(voters.by_id[chosen.id].key))
 
     def snapshot(self) -> None:
         replica = self._random_replica()

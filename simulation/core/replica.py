@@ -62,7 +62,7 @@ class Replica:
         # The process ends within the next step, after this many effects.
         self.crash_after_duties: int | None = None
         self.unanswered: dict[object, None] = {}  # tokens of requests that this replica has not answered yet
-        self.replies: dict[object, m.Reply] = {}  # to requests made by `ask`
+        self.replies: dict[object, m.Reply] = {}  # to requests made by `request_from_outside`
         self.queue: deque[m.Event] = deque()
         self.stepping = False
         self.proposed: list[Any] = []
@@ -125,25 +125,25 @@ class Replica:
             self.stepping = False
         self.drain()
 
-    def die(self, power: bool) -> None:
+    def crash(self, lose_power: bool) -> None:
         """Ends the process at once.
 
-        With `power` the host loses power, and the log loses what is not durable, from a random batch on.
+        With `lose_power` the host loses power, and the log loses what is not durable, from a random batch on.
         """
         if not self.alive:
             return
         self.alive = False
         self.incarnation += 1
-        if power:
+        if lose_power:
             log = self.model.log
             ends = [self.disk.durable_end, *(b.end for b in log.between(self.disk.durable_end, 1 << 62))]
             keep = self.world.rng.choice(ends)
             if keep < self.disk.end:
                 self.disk.lose_from(keep)
                 self.world.coverage["unsynced tails lost"] += 1
-        self.world.coverage["power failures" if power else "kills"] += 1
-        self.world.trace(self, "loses power" if power else "is killed")
-        self.world.died(self, power)
+        self.world.coverage["power failures" if lose_power else "kills"] += 1
+        self.world.trace(self, "loses power" if lose_power else "is killed")
+        self.world.died(self, lose_power)
 
     # --- driver -----------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Replica:
             self.downloaded_bytes = 0
             self.queue.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
         if effects.snapshot_chunk is not None:
-            self._chunk(effects.snapshot_chunk)
+            self._on_snapshot_chunk(effects.snapshot_chunk)
         if effects.append_fetched is not None:
             self._append_fetched(effects.append_fetched)
         if effects.append_control is not None:
@@ -220,7 +220,7 @@ class Replica:
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
         self.perform(first_duties(effects, duties))
         self.world.coverage["deaths within a step"] += 1
-        self.die(self.world.crash_loses_power())
+        self.crash(self.world.crash_loses_power())
 
     def on_timer(self, what: tuple[int, float]) -> bool:
         """Handles the timer.
@@ -285,7 +285,7 @@ class Replica:
         self.disk.truncate(to)
         self.queue.append(m.Synced(self.disk.end))
 
-    def _chunk(self, chunk: m.SnapshotChunk) -> None:
+    def _on_snapshot_chunk(self, chunk: m.SnapshotChunk) -> None:
         """Takes a part of a snapshot, and loads the snapshot when it is complete."""
         if chunk.position != self.downloaded_bytes:
             raise InvariantError(
@@ -440,7 +440,7 @@ class Replica:
     def break_disk(self) -> None:
         """Simulates a failing disk. A real driver stops the node, which the core sees as a crash."""
         self.world.coverage["failing disks"] += 1
-        self.die(power=False)
+        self.crash(lose_power=False)
         self.world.schedule_restart(self)
 
     def stop(self) -> None:
@@ -457,14 +457,14 @@ class Replica:
             if self.core.state.shutdown_complete or world.now >= deadline:
                 if self.can_vote:  # a graceful shutdown flushes the log
                     self.disk.durable_end = self.disk.end
-                self.die(power=False)
+                self.crash(lose_power=False)
                 world.schedule_restart(self)
             else:
                 world.schedule(world.now + 0.05, stopped, None)
 
         stopped(None)
 
-    def ask(self, request: m.RaftRequest) -> object:
+    def request_from_outside(self, request: m.RaftRequest) -> object:
         """Makes a request from outside of the quorum.
 
         Its response appears in `replies` under the returned token.

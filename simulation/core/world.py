@@ -336,7 +336,7 @@ class World:
     # --- direct control ---------------------------------------------------------------------------
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
-        self.replicas[node_id].die(power)
+        self.replicas[node_id].crash(power)
 
     def isolate(self, node_id: int) -> None:
         """Cuts all links of a node, in both directions."""

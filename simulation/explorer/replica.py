@@ -195,7 +195,7 @@ class ExploredReplica(Replica):
         )  # a delay of the message has the same effect
         self.core.state.params = self.world.params.setdefault(self.id, params)
 
-    def crash(self, keep: int, late: bool, last: bool) -> None:
+    def crash_keeping(self, keep: int, late: bool, last: bool) -> None:
         """Crashes and keeps the log up to `keep`.
 
         late    a quorum state whose save was deferred has been saved before
@@ -204,7 +204,7 @@ class ExploredReplica(Replica):
         self.may_crash = not last
         if late:
             self._save_deferred(self.incarnation)
-        self.die(power=False)
+        self.crash(lose_power=False)
         if keep < self.disk.end:
             self.disk.lose_from(keep)
 

@@ -95,7 +95,7 @@ class Cluster(Environment):
                 yield self
             finally:
                 for process in self.replicas.values():
-                    process.die(power=False)
+                    process.crash(lose_power=False)
                 self._run_cleanups()
                 self.loop.clear()
                 gc.collect()
@@ -201,7 +201,7 @@ class Cluster(Environment):
         for process in self.replicas.values():
             process.disk.crash_after_changes = None
             if process.disk.failing_errno is not None:
-                process.die(power=False)
+                process.crash(lose_power=False)
             if process.current is not None:
                 process.current.blocked_until = self.now
             else:

@@ -83,7 +83,7 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def answer(self: World, sender: Replica, out: m.Outgoing) -> None:
         if isinstance(out.request, m.ProbeVersions):
-            told = m.ProbeReply(kraft_versions=(0, 1), votes=False)
+            told = m.ProbeReply(kraft_versions=(0, 1), supports_vote=False)
             self.after(0.01, lambda: sender.step(m.Replied(out.to, out.request, told)))
         else:
             send(self, sender, out)
@@ -134,7 +134,7 @@ def test_a_voter_that_does_not_support_the_level_is_refused(monkeypatch: pytest.
 
 def _only_level_0(self: m.ProbeReply, **values: object) -> None:
     m.Reply.__init__(self)
-    self.kraft_versions, self.votes = (0, 0), True
+    self.kraft_versions, self.supports_vote = (0, 0), True
 
 
 def test_a_change_waits_for_the_one_before_it() -> None:

@@ -146,7 +146,7 @@ class QuorumController:
         if not batches or state.failed:
             return None
         if state.is_active:
-            if state.advance(batches[-1]):
+            if state.commit_up_to(batches[-1]):
                 self._replay.offer(state.image)
         elif too_many_at_once(batches):
             return self._apply_in_steps(batches)

@@ -34,7 +34,7 @@ else:
 logger = logging.getLogger(__name__)
 
 _SLICE = 5_000
-"""The partitions that a sweep visits in one turn of the event loop, which takes about 2 ms."""
+"""The partitions that a scan visits in one turn of the event loop, which takes about 2 ms."""
 _PORTION_PAUSE_S = 0.002
 """The time between two checks whether a portion of a change is committed."""
 _FIRST_RETRY_S = 0.1
@@ -56,16 +56,16 @@ class Task:
     """The pause after the next failure."""
 
 
-class _Sweep:
+class _PartitionScan:
     """Visits all partitions, over as many turns of the event loop as necessary."""
 
-    __slots__ = ("_places", "ended", "written")
+    __slots__ = ("_places", "ended", "last_offset")
 
     def __init__(self, cursor: Iterator[tuple[bytes, int]]) -> None:
-        """`cursor` has the (topic id, partition id) pairs that existed when the sweep began."""
+        """`cursor` has the (topic id, partition id) pairs that existed when the scan began."""
         self._places = cursor
         self.ended = False
-        self.written = -1
+        self.last_offset = -1
         """The offset of the last record that this scan wrote, or -1."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
@@ -88,22 +88,22 @@ class PeriodicTasks:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         config = state.config
-        self._preferred: _Sweep | None = None
-        self._unclean: _Sweep | None = None
-        self._clean: _Sweep | None = None
+        self._preferred: _PartitionScan | None = None
+        self._unclean: _PartitionScan | None = None
+        self._clean: _PartitionScan | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
-        self._repair = Task(
+        self._elect_leaderless = Task(
             "elect leaders for partitions that an interrupted change left leaderless", self._elect_clean
         )
-        self._tasks = [Task("fence stale brokers", self._fence_stale), self._repair]
+        self._tasks = [Task("fence stale brokers", self._fence_stale), self._elect_leaderless]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
         if config.leader_imbalance_check_interval_s is not None:
             self._tasks.append(Task("elect preferred leaders", self._elect_preferred))
         self._tasks.append(Task("elect unclean leaders", self._elect_unclean))
-        self._tasks.append(Task("time out requests", self._time_out))
+        self._tasks.append(Task("time out requests", self._expire_requests))
         if config.token_secret is not None:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
@@ -194,7 +194,7 @@ class PeriodicTasks:
                 if continuation is not None:
                     # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
                     # else would elect leaders for the partitions already changed.
-                    self._repair.due = now + _LONGEST_RETRY_S
+                    self._elect_leaderless.due = now + _LONGEST_RETRY_S
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
@@ -217,28 +217,28 @@ class PeriodicTasks:
 
     def _elect_preferred(self, now: float) -> float:
         """Elects preferred leaders, one portion in each run."""
-        sweep, self._preferred = self._preferred, None  # a scan that fails starts over
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._preferred = sweep
+        scan, self._preferred = self._preferred, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._preferred = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
+        if scan is None:
             topics = self._state.next_image.topics.by_id.values()
-            sweep = _Sweep(
+            scan = _PartitionScan(
                 (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
             )
-        self._preferred = self._elect(sweep, elect_leaders.preferred_elections, "preferred leaders")
+        self._preferred = self._elect(scan, elect_leaders.preferred_elections, "preferred leaders")
         interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
         return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
         """Elects leaders uncleanly for topics that allow it, one portion in each run."""
-        sweep, self._unclean = self._unclean, None  # a scan that fails starts over
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._unclean = sweep
+        scan, self._unclean = self._unclean, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._unclean = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
-            sweep = _Sweep(self._state.next_image.topics.leaderless())
-        self._unclean = self._elect(sweep, elect_leaders.unclean_elections, "leaders uncleanly")
+        if scan is None:
+            scan = _PartitionScan(self._state.next_image.topics.leaderless())
+        self._unclean = self._elect(scan, elect_leaders.unclean_elections, "leaders uncleanly")
         interval_s = self._state.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
 
@@ -249,17 +249,17 @@ class PeriodicTasks:
         partitions have no leader although a broker in their ISR is active. No other event would elect one,
         because the state of that broker does not change.
         """
-        sweep, self._clean = self._clean, None  # a scan that fails starts over
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._clean = sweep
+        scan, self._clean = self._clean, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._clean = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
-            sweep = _Sweep(self._state.next_image.topics.leaderless())
-        self._clean = self._elect(sweep, elect_leaders.clean_elections, "leaders")
+        if scan is None:
+            scan = _PartitionScan(self._state.next_image.topics.leaderless())
+        self._clean = self._elect(scan, elect_leaders.clean_elections, "leaders")
         return NEVER if self._clean is None else now
 
-    def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
-        """Runs one turn of a sweep. Returns the sweep, or None at its end.
+    def _elect(self, scan: _PartitionScan, elections: _Elections, what: str) -> _PartitionScan | None:
+        """Runs one turn of a scan. Returns the scan, or None at its end.
 
         The next turn waits until the elections of this one are committed, so that records of requests
         wait for at most one turn.
@@ -267,13 +267,13 @@ class PeriodicTasks:
         state = self._state
         view = state.view()
         limit = state.config.max_elections_per_run
-        records = elections(view, sweep.turn(view.image.topics), limit)
+        records = elections(view, scan.turn(view.image.topics), limit)
         if records:
             state.log_info("Electing %s for %d partition(s).", what, len(records))
-            sweep.written = state.write(records)
-        return sweep if len(records) >= limit or not sweep.ended else None
+            scan.last_offset = state.write(records)
+        return scan if len(records) >= limit or not scan.ended else None
 
-    def _time_out(self, now: float) -> float:
+    def _expire_requests(self, now: float) -> float:
         """Fails the requests whose timeout has expired."""
         pending = self._state.pending
         pending.expire(now)

@@ -129,7 +129,7 @@ class ControllerState:
             client_host=ctx.client_host,
             listener=ctx.listener,
             request_id=ctx.request_id,
-            lost_tries=ctx.lost_tries,
+            unanswered_attempts=ctx.unanswered_attempts,
         )
 
     def write(self, records: list[Data], *, atomic: bool = False) -> int:
@@ -200,7 +200,7 @@ class ControllerState:
         self._chain.clear()
         self.pending.fail_all(self.not_controller)
 
-    def advance(self, last: CommittedBatch) -> bool:
+    def commit_up_to(self, last: CommittedBatch) -> bool:
         """Moves the committed image of the active controller along the chain of writes. Returns whether
         the image now has exactly the records up to the end of this batch."""
         chain = self._chain
@@ -220,8 +220,10 @@ class ControllerState:
         """Releases the responses whose records are stable: committed, and outside of an open
         metadata transaction (KIP-868)."""
         if self.pending:
-            opened = self.image.transaction
-            self.pending.release(self.committed_offset if opened is None else opened.offset - 1)
+            open_transaction = self.image.transaction
+            self.pending.release(
+                self.committed_offset if open_transaction is None else open_transaction.offset - 1
+            )
 
     def fail(self, error: BaseException) -> None:
         """Stops this controller after an error that it cannot recover from. Calls `on_fatal`, or raises

@@ -37,7 +37,10 @@ _write_i32 = _I32.pack
 
 
 def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits. Raises DecodeError when it is longer, IndexError when truncated."""
+    """An unsigned varint of at most 32 bits.
+
+    Raises DecodeError when it is longer, IndexError when it is truncated.
+    """
     x = b[p]
     if x < 128:
         return x, p + 1
@@ -58,7 +61,10 @@ def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
 
 
 def read_uvarlong(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 64 bits. Raises DecodeError when it is longer, IndexError when truncated."""
+    """An unsigned varint of at most 64 bits.
+
+    Raises DecodeError when it is longer, IndexError when it is truncated.
+    """
     x = shift = 0
     while True:
         c = b[p]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
-from quorate.controller.replication.partition_change import change_of
+from quorate.controller.replication.partition_change import partition_change_for
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode
@@ -73,7 +73,7 @@ def _alter_one(
     if error != NONE:
         logger.info("AlterPartition of %s-%d by broker %d is rejected: %s", topic.name, index, broker_id, why)
         return _rejected(index, error)
-    change = change_of(view, topic, index)
+    change = partition_change_for(view, topic, index)
     change.isr = tuple(member for member, _ in members)
     change.leader_recovery_state = wanted.leader_recovery_state
     record = change.build()

@@ -53,7 +53,7 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             )
             continue
         existing = view.image.topics.by_name.get(name)
-        if existing is not None and ctx.created_by_earlier_try(name, existing.id):
+        if existing is not None and ctx.created_by_earlier_attempt(name, existing.id):
             # The response of that attempt was lost.
             response.topics.append(_created(view, topic, existing.id, _shape(existing), ctx))
             continue

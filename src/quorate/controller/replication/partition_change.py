@@ -46,7 +46,7 @@ class Election(Enum):
     UNCLEAN = 2
 
 
-class PartitionChange:
+class PartitionChangeBuilder:
     """A change of one partition. The caller sets the wanted fields and calls `build`. `acceptable` returns
     whether a broker may lead, without regard to the directory of its replica."""
 
@@ -65,7 +65,7 @@ class PartitionChange:
         "removing",
         "replicas",
         "topic_id",
-        "unclean_shutdown",
+        "uncleanly_stopped_broker",
     )
 
     def __init__(
@@ -91,7 +91,7 @@ class PartitionChange:
         self.removing: Replicas = partition.removing_replicas
         self.adding: Replicas = partition.adding_replicas
         self.leader_recovery_state = partition.leader_recovery_state
-        self.unclean_shutdown: int | None = None
+        self.uncleanly_stopped_broker: int | None = None
         self.directories: dict[int, bytes] | None = None
         """Directories to be set, by broker id."""
         self._elr: Replicas = partition.elr
@@ -101,7 +101,7 @@ class PartitionChange:
         partition = self.partition
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
         self._complete_reassignment()
-        self._plan_elr()
+        self._target_elr()
         self._elect(record)
         if (
             record.leader == NO_LEADER_CHANGE
@@ -219,7 +219,7 @@ class PartitionChange:
 
     # -- eligible leader replicas (KIP-966)
 
-    def _plan_elr(self) -> None:
+    def _target_elr(self) -> None:
         """Computes the ELR: former members of ISR and ELR, as long as the ISR is smaller than
         min.insync.replicas."""
         if not self._view.elr_enabled:
@@ -230,7 +230,9 @@ class PartitionChange:
         # Only target replicas are candidates: a reassignment that this change completes removes its replicas
         # from the ELR (Kafka keeps them).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
-        self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
+        self._elr = tuple(
+            sorted(r for r in candidates if r not in self.isr and r != self.uncleanly_stopped_broker)
+        )
 
     def _write_elr(self, record: PartitionChangeRecord) -> None:
         """Writes the ELR to the record if it changes."""
@@ -294,14 +296,14 @@ def without(replicas: Sequence[int], *excluded: int) -> Replicas:
     return tuple(r for r in replicas if r not in excluded)
 
 
-def change_of(
+def partition_change_for(
     view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None
-) -> PartitionChange:
+) -> PartitionChangeBuilder:
     """A change of one partition with the settings of its topic. `election` overrides the topic's
     setting."""
     min_isr, unclean = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
     if election is None:
         election = Election.UNCLEAN if unclean else Election.ONLINE
-    return PartitionChange(
+    return PartitionChangeBuilder(
         view, topic.id, partition_id, topic.partitions[partition_id], min_isr=min_isr, election=election
     )

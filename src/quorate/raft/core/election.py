@@ -147,7 +147,7 @@ def give_up_if_unwinnable(r: RaftState, now: float) -> None:
         transitions.back_off_lost_election(r, now)
 
 
-def poll_nominee(r: RaftState, now: float) -> None:
+def send_vote_requests(r: RaftState, now: float) -> None:
     """Sends the Vote requests of a prospective or a candidate."""
     election = r.election
     if election is None or election.rejected():
@@ -172,7 +172,7 @@ def vote_request(r: RaftState, voter: ReplicaKey) -> Vote:
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------
 
 
-def announcement_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
+def begin_end_epoch_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
     """The error response to a BeginQuorumEpoch or EndQuorumEpoch that must be rejected, or None."""
     if r.is_other_cluster(q.cluster_id):
         return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
@@ -189,7 +189,7 @@ def announcement_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> Ep
 
 
 def on_begin_epoch(r: RaftState, q: BeginEpoch, token: Token, now: float) -> None:
-    refusal = announcement_error(r, q, now)
+    refusal = begin_end_epoch_error(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     transitions.adopt_leader_and_epoch(r, q.epoch, q.leader_id, q.endpoints, now)
@@ -199,7 +199,7 @@ def on_begin_epoch(r: RaftState, q: BeginEpoch, token: Token, now: float) -> Non
 
 
 def on_end_epoch(r: RaftState, q: EndEpoch, token: Token, now: float) -> None:
-    refusal = announcement_error(r, q, now)
+    refusal = begin_end_epoch_error(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     transitions.adopt_leader_and_epoch(r, q.epoch, q.leader_id, q.endpoints, now)
@@ -260,7 +260,7 @@ def on_epoch_reply(r: RaftState, event: Replied, now: float) -> bool:
     return True
 
 
-def poll_resigned(r: RaftState, now: float) -> None:
+def send_end_quorum_epoch(r: RaftState, now: float) -> None:
     """Sends EndQuorumEpoch to the voters that have not acknowledged it."""
     for node_id in sorted(r.unacknowledged):
         address = r.voters.address(node_id, r.params.listener_name)

@@ -393,7 +393,7 @@ def on_snapshot_written(r: RaftState, event: SnapshotWritten) -> None:
 
 
 def on_snapshot_rejected(r: RaftState, event: SnapshotRejected, now: float) -> None:
-    """Discards a download that is not a valid snapshot. After a delay it is requested from the leader again."""
+    """Discards a download that is not a valid snapshot. After a delay it is requested again."""
     logger.error("[Raft id=%d] snapshot %s refused: %s", r.me.id, tuple(event.snapshot), event.reason)
     if r.installing == event.snapshot:
         r.installing = None

@@ -10,7 +10,7 @@ import logging
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
-from quorate.raft.core.election import poll_resigned
+from quorate.raft.core.election import send_end_quorum_epoch
 from quorate.raft.core.leadership import leader_error, may_wait_for_leader, update_check_quorum
 from quorate.raft.core.membership import kraft_version, voter_changes
 from quorate.raft.core.messages import (
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # DescribeQuorum and the metrics list an observer until this long after its last Fetch, as in Kafka.
 OBSERVER_SESSION_S = 300.0
 # The leader drops its record of a non-voter this long after its last Fetch.
-FORGET_REPLICA_S = 3600.0
+NON_VOTER_RETENTION_S = 3600.0
 # The snapshot that `kafka-storage format` writes. Every initial voter has its own, so it is never sent.
 BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
 
@@ -139,13 +139,13 @@ def on_fetch(r: RaftState, q: Fetch, token: Token, now: float) -> None:
         ):
             return r.fetches_awaiting_leader.append(ParkedFetch(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
-    if first_difference(r, q) is None:
+    if validate_offset_and_epoch(r, q) is None:
         update_replica_state(r, q, now)
     return answer_or_park(r, ParkedFetch(q, token, now + q.max_wait_ms / 1000), now)
 
 
 def answer_or_park(r: RaftState, waiting: ParkedFetch, now: float) -> None:
-    """Answers a Fetch if there is something new for the replica or its wait has elapsed; otherwise parks it."""
+    """Answers a Fetch if it has something new for the replica or its wait has elapsed; otherwise parks it."""
     reply = fetch_reply(r, waiting.request)
     q = waiting.request
     has_news = (
@@ -168,7 +168,7 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
     if error != ErrorCode.NONE:
         return FetchReply(error)
     reply = FetchReply(high_watermark=-1 if r.hwm is None else r.hwm, log_start=r.log.start_offset)
-    difference = first_difference(r, q)
+    difference = validate_offset_and_epoch(r, q)
     if difference is not None:
         is_snapshot, at = difference
         if is_snapshot:
@@ -181,7 +181,7 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
     return reply
 
 
-def first_difference(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
+def validate_offset_and_epoch(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
     """Compares the end of a replica's log with this log (Kafka's `validateOffsetAndEpoch`).
 
     Returns None if the replica's log is a prefix of this one. Otherwise returns (True, the snapshot to
@@ -317,7 +317,7 @@ def poll_leader(r: RaftState, now: float) -> None:
         logger.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)
         transitions.become_resigned(r, now)
         r.wake(r.election_deadline)
-        poll_resigned(r, now)
+        send_end_quorum_epoch(r, now)
         return
     r.wake(leading.check_quorum_deadline)
     if now >= leading.begin_epoch_at:
@@ -331,7 +331,7 @@ def poll_leader(r: RaftState, now: float) -> None:
     for key in [
         k
         for k, p in leading.progress.items()
-        if p.last_fetch is not None and now - p.last_fetch > FORGET_REPLICA_S
+        if p.last_fetch is not None and now - p.last_fetch > NON_VOTER_RETENTION_S
     ]:
         if not r.voters.is_voter(key):
             del leading.progress[key]

@@ -37,7 +37,10 @@ def stop_leading(r: RaftState) -> None:
 
 
 def fail_pending(r: RaftState, leading: Leading) -> None:
-    """Answers voter changes and upgrades with NOT_LEADER_OR_FOLLOWER: the client must send them to the next leader."""
+    """Answers voter changes and upgrades with NOT_LEADER_OR_FOLLOWER.
+
+    The client must send them to the next leader.
+    """
     for change in (leading.voter_change, *leading.waiting_changes):
         if change is not None and (change.ack_when_committed or change.offset is None):
             refuse(r, change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)

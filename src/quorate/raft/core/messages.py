@@ -169,7 +169,7 @@ class VoterReply(Reply):
 @dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
     kraft_versions: tuple[int, int] = (0, 0)
-    votes: bool = True  # supports Vote: the listener is a controller's
+    supports_vote: bool = True  # supports Vote: the listener is a controller's
 
 
 @dataclass(slots=True, eq=False)
@@ -403,8 +403,8 @@ class RoleChange:
 class Effects:
     """What the driver must do after a step.
 
-    The order of the fields is the order in which the effects are performed, and it makes Raft safe: nothing may be
-    sent or acknowledged that a crash could still take back.
+    The order of the fields is the order in which the effects are performed, and it makes Raft safe:
+    nothing may be sent or acknowledged that a crash could still take back.
 
     1. `send`: these requests may be sent at once, even before effect 2. A response must be handled only
        after all effects of this step are performed. Report each response or failure with `Replied`.

@@ -99,8 +99,8 @@ class VoterChange:
     probe: ProbeVersions | None = None  # in flight
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # supported by the new voter
-    votes: bool = True  # whether the new voter supports Vote
-    majority_lacking_since: float | None = None  # no majority of the voters after this change is alive
+    supports_vote: bool = True  # whether the new voter supports Vote
+    no_majority_since: float | None = None  # no majority of the voters after this change is alive
     proposed: bool = False  # its record is being appended to the log
     offset: int | None = None  # of its record
 

@@ -201,7 +201,7 @@ class RaftState:
         return epoch - self.epoch > MAX_EPOCH_STEP
 
     def progress_of(self, key: ReplicaKey) -> Progress | None:
-        """The leader's record of a replica's Fetches; None if there is none, or if this replica does not lead."""
+        """The leader's record of a replica's Fetches. None if it has no record or does not lead."""
         leading = self.leading
         if leading is None:
             return None

@@ -182,8 +182,8 @@ def lose_pre_vote(r: RaftState, now: float) -> None:
 def defer_to(r: RaftState, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
     """Lets a replica that was granted a pre-vote become a candidate first, since two would split the votes.
 
-    Of two replicas that request pre-votes at the same time the one with the longer log goes first, then the one with
-    the lower id.
+    Of two replicas that request pre-votes at the same time the one with the longer log goes first, then
+    the one with the lower id.
     """
     if not r.params.quick_failover or r.deferred_epoch == r.epoch:
         return

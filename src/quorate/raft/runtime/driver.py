@@ -46,9 +46,9 @@ from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 logger = logging.getLogger(__name__)
 
-SETTLE_S = 0.25  # how long a leader that shuts down waits for its records to commit
+COMMIT_BEFORE_RESIGN_S = 0.25  # how long a leader that shuts down waits for its records to commit
 # Up to this many bytes of fetched records are parsed in one turn of the loop (2 to 3 ms).
-PARSED_AT_ONCE_BYTES = 128 << 10
+INLINE_PARSE_BYTES = 128 << 10
 MONITOR_INTERVAL_S = 3.0  # between two checks of the connections to other voters
 
 
@@ -91,10 +91,10 @@ class RaftDriver:
         self._downloads = SnapshotDownloads(directory, self.step, self._install, self.fail)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
-        self._drain_scheduled = False
+        self._flush_scheduled = False
         # Effects whose requests have been sent and whose other effects follow in the next turn of the loop.
         self._deferred: m.Effects | None = None
-        self._announced: tuple[Role, int, int | None] | None = None
+        self._last_leader_change: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)
         self._periodic_timers = [
             PeriodicTimer(config.clean_interval_s, self._clean),
@@ -110,7 +110,7 @@ class RaftDriver:
     # --- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the core in the role that the stored quorum state implies, and performs its first effects."""
+        """Starts the core in the role that the stored quorum state implies. Performs its first effects."""
         self._stepping = True
         try:
             self._apply(self.core.start(self._clock.now()))
@@ -130,7 +130,9 @@ class RaftDriver:
             if timeout_s > 0:
                 # Before it resigns, the leader waits until its records are committed and one other voter
                 # has all of them, so that no client has to retry.
-                await self._until(lambda: not self.state.has_unreplicated_records, min(timeout_s, SETTLE_S))
+                await self._until(
+                    lambda: not self.state.has_unreplicated_records, min(timeout_s, COMMIT_BEFORE_RESIGN_S)
+                )
             self.step(m.Shutdown())
             await self._until(lambda: self.state.shutdown_complete, timeout_s)
         self.delivery.close()
@@ -152,7 +154,7 @@ class RaftDriver:
         await self._step_waiter.until(lambda: self.failure is not None or condition(), timeout_s)
 
     def fail(self, error: BaseException) -> None:
-        """Stops this replica for good, after a failure of the metadata directory or a violated Raft invariant."""
+        """Stops this replica for good after a failure of its directory or a violated Raft invariant."""
         if self.failure is not None:
             return
         self.failure = error
@@ -169,17 +171,17 @@ class RaftDriver:
     def propose(self, values: Sequence[bytes], atomic: bool) -> int:
         """Queues records of the leader's state machine. Returns the offset of the last one."""
         last = self.proposals.add(values, atomic)
-        if not self._drain_scheduled and not self._syncer.running:
-            self._drain_scheduled = True
+        if not self._flush_scheduled and not self._syncer.running:
+            self._flush_scheduled = True
             loop = asyncio.get_running_loop()
             if self.config.append_linger_s > 0:
-                loop.call_later(self.config.append_linger_s, self._drain)
+                loop.call_later(self.config.append_linger_s, self._flush_proposals)
             else:
-                loop.call_soon(self._drain)
+                loop.call_soon(self._flush_proposals)
         return last
 
-    def _drain(self) -> None:
-        self._drain_scheduled = False
+    def _flush_proposals(self) -> None:
+        self._flush_scheduled = False
         if self.failure is None and not self._syncer.running and self._write_proposals():
             self._run_queue()
 
@@ -262,11 +264,11 @@ class RaftDriver:
             sent = self._sender.send(outgoing) or sent
         if sent and effects.save_quorum_state is not None and not effects.save_may_wait:
             self._deferred = effects
-            asyncio.get_running_loop().call_soon(self._resume)
+            asyncio.get_running_loop().call_soon(self._perform_deferred)
         else:
             self._perform(effects)
 
-    def _resume(self) -> None:
+    def _perform_deferred(self) -> None:
         effects, self._deferred = self._deferred, None
         if effects is None or self.failure is not None:
             return
@@ -278,7 +280,7 @@ class RaftDriver:
         finally:
             self._stepping = False
         self._run_queue()
-        self._drain()
+        self._flush_proposals()
 
     def _perform(self, effects: m.Effects) -> None:
         """Performs effects 2 to 7."""
@@ -322,9 +324,9 @@ class RaftDriver:
     def _announce_leader(self) -> None:
         state = self.state
         now = (state.role, state.epoch, state.leader_id)
-        if now == self._announced:
+        if now == self._last_leader_change:
             return
-        self._announced = now
+        self._last_leader_change = now
         epoch_start = state.leading.epoch_start if state.leading is not None else None
         leader_id = None if state.role is Role.RESIGNED else state.leader_id
         self.delivery.leader_changed(LeaderAndEpoch(leader_id, state.epoch), epoch_start)
@@ -345,7 +347,7 @@ class RaftDriver:
         try:
             # Only a small response is parsed here; the listeners read the records of a large one from the
             # log, in slices.
-            small = len(records) <= PARSED_AT_ONCE_BYTES
+            small = len(records) <= INLINE_PARSE_BYTES
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
                 raise InvalidRecordError("no complete batch")

@@ -305,7 +305,7 @@ class MetadataLog:
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
 
-    def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
+    def earlier_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
         """Yields the voter sets from before the latest snapshot that log and older snapshots still hold.
 
         Each has its offset, in no order. The voter set of a snapshot has the snapshot's last offset.

@@ -55,12 +55,14 @@ def recover_replica(
     try:
         marked = marker.read() if config.is_controller else None
         missing = (
-            _missing_log(config, directory, state_file, marker, marked) if config.is_controller else None
+            _missing_log_reason(config, directory, state_file, marker, marked)
+            if config.is_controller
+            else None
         )
         if missing is not None:
             raise RaftError(missing)
         if config.is_controller:
-            _refuse_later_snapshot(config, directory, state_file)
+            _check_snapshot_epoch(config, directory, state_file)
         if not directory.is_dir():
             directory.mkdir(parents=True)
             fsync_directory(
@@ -93,7 +95,7 @@ def recover_replica(
         raise
 
 
-def _missing_log(
+def _missing_log_reason(
     config: RaftConfig,
     directory: Path,
     state_file: QuorumStateFile,
@@ -136,7 +138,7 @@ def _missing_log(
     return None
 
 
-def _refuse_later_snapshot(config: RaftConfig, directory: Path, state_file: QuorumStateFile) -> None:
+def _check_snapshot_epoch(config: RaftConfig, directory: Path, state_file: QuorumStateFile) -> None:
     """Raises RaftError if the latest snapshot has a later epoch than the quorum state.
 
     The quorum state of an epoch is durable before any record or snapshot of that epoch is written. So the
@@ -176,7 +178,7 @@ def _read_membership_record(config: RaftConfig, directory: Path, log: MetadataLo
     record = MembershipRecordFile(directory, config.directory_id).read()
     if record is MembershipRecord.NEVER and config.is_controller and config.auto_join:
         me = ReplicaKey(config.node_id, config.directory_id)
-        for _, voters in sorted(log.passed_voter_sets(), key=lambda found: found[0]):
+        for _, voters in sorted(log.earlier_voter_sets(), key=lambda found: found[0]):
             record = record.after(voters, me)
     return record
 

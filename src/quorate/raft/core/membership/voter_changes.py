@@ -51,7 +51,7 @@ REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 s
 # The limit for any timeout_ms: the sender may be gone, and a request cannot be cancelled.
 MAX_ADD_TIMEOUT_S = 60.0
 # A Fetch may still be handled this long after the loss of the connection on which it came.
-LATE_S = 0.1
+LOST_CONNECTION_GRACE_S = 0.1
 MAX_WAITING = 16  # additions in the queue, and as many removals
 
 
@@ -59,7 +59,7 @@ MAX_WAITING = 16  # additions in the queue, and as many removals
 
 
 def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
-    if _refuse_unservable(r, q, token):
+    if _refuse_if_not_serving(r, q, token):
         return None
     key, listener = q.voter.key, r.params.listener_name
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
@@ -73,7 +73,7 @@ def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
 
 
 def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> None:
-    if _refuse_unservable(r, q, token):
+    if _refuse_if_not_serving(r, q, token):
         return None
     if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
         there = r.voters.by_id.get(q.key.id)
@@ -83,7 +83,7 @@ def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> N
     return _enqueue(r, VoterChange(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
 
-def _refuse_unservable(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
+def _refuse_if_not_serving(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
     """Refuses the request if this replica can make no voter change now. Returns whether it was refused."""
     if r.is_other_cluster(request.cluster_id):
         text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
@@ -207,7 +207,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             if refused is None and change.adding is not None:
                 awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.majority_lacking_since = None
+                change.no_majority_since = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
@@ -260,7 +260,7 @@ def _check_new_voter(
         why = f" ({change.failure})" if change.failure else ""
         return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
     # A broker fetches like a controller, but it never votes and does not fsync the records it acknowledges.
-    if not change.votes:
+    if not change.supports_vote:
         address = voter.endpoints[r.params.listener_name]
         text = f"voter {key} does not vote: {address[0]}:{address[1]} is not a listener of a controller"
         return None, (ErrorCode.INVALID_REQUEST, text)
@@ -280,11 +280,11 @@ def _await_majority(
     """
     lack = no_majority_reason(r, _voters_after(r, change), now)
     if lack is None:
-        change.majority_lacking_since = None
+        change.no_majority_since = None
         return None, None
-    if change.majority_lacking_since is None:
-        change.majority_lacking_since = now
-    until = change.majority_lacking_since + r.params.check_quorum_s
+    if change.no_majority_since is None:
+        change.no_majority_since = now
+    until = change.no_majority_since + r.params.check_quorum_s
     if now >= until:
         return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
     r.wake(until)
@@ -294,8 +294,8 @@ def _await_majority(
 def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None:
     """Why no majority of these voters is alive, or None if one is.
 
-    A voter is alive if its last Fetch is recent and its connection has not been lost since then. The limit is 3/4
-    of the fetch timeout, since a Fetch waits for at most half of it.
+    A voter is alive if its last Fetch is recent and its connection has not been lost since then. The limit is
+    3/4 of the fetch timeout, since a Fetch waits for at most half of it.
     """
     silent: dict[int, str] = {}
     for voter in voters:
@@ -305,7 +305,7 @@ def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
             elif (
-                progress.last_fetch < lost_at + LATE_S
+                progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
                 or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
             ):
                 silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"
@@ -357,7 +357,7 @@ def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
     change.probe = None
     reply = event.reply
     if isinstance(reply, ProbeReply) and reply.error == ErrorCode.NONE:
-        change.kraft_versions, change.votes = reply.kraft_versions, reply.votes
+        change.kraft_versions, change.supports_vote = reply.kraft_versions, reply.supports_vote
         return True
     change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
     return False

@@ -1,4 +1,4 @@
-"""Deterministic simulation and exhaustive exploration of Raft quorums, for the tests. It is no part of
+"""Deterministic simulation and exhaustive exploration of Raft quorums, for the tests. It is not part of
 the wheel.
 
 config          the configuration of one simulation: topology, network, disks, workload, faults
@@ -6,7 +6,7 @@ identifiers     ids, names and addresses of simulated nodes
 checker/        the invariants, and the model of a log that they are about
 actions/        workload and nemesis, at every level of the simulation
 core/           quorums of pure Raft cores on virtual time, with logs in memory
-nodes/          clusters of whole Raft clients on virtual time, with simulated network and disks
+nodes/          clusters of complete Raft clients on virtual time, with simulated network and disks
 explorer/       all states that a small quorum can reach
 transcripts/    scenarios of the core as text files with commands and their output
 runner          runs the simulations of many seeds, and replays one

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 Span = tuple[float, float]  # (least, greatest), drawn uniformly
 
-ADD_VOTER_TIMEOUT_S = 31.0  # an AddRaftVoter request may still take effect so long after it was sent
+ADD_VOTER_TIMEOUT_S = 31.0  # an AddRaftVoter request may still take effect this long after it was sent
 CONNECTION_RESET_DELAY_S = 0.0005  # from the end of a process until its peers see their connections reset
 
 
@@ -25,7 +25,7 @@ class Topology:
     observers: int = 0  # brokers
     kraft_version: int = 1
     quick_failover: bool = True
-    auto_join: bool = False  # controllers that are no voters send AddRaftVoter by themselves (KIP-853)
+    auto_join: bool = False  # controllers that are not voters send AddRaftVoter by themselves (KIP-853)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DiskConfig:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What clients and operators ask of the quorum."""
+    """The requests of clients and operators to the quorum."""
 
     propose_every_s: float = 0.03
     batch: tuple[int, int] = (1, 4)  # least and greatest number of records of one append
@@ -73,7 +73,7 @@ class FaultSchedule:
     crash_every_s: float = 0.0
     # Of a crash to be a power failure: unsynced writes may be lost, and peers see no reset.
     power: float = 0.5
-    mid_step: float = 0.3  # of a crash to come between two duties of one step
+    mid_step: float = 0.3  # of a crash to come between two effects of one step
     blackout_every_s: float = 0.0  # all hosts lose power at once
     down_s: Span = (0.0, 3.0)
     cut_every_s: float = 0.0  # one direction of one link

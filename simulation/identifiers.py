@@ -20,7 +20,7 @@ def directory_id(node_id: int, number: int = 0) -> bytes:
 def address(node_id: int) -> Address:
     """Returns the address of a node's controller listener.
 
-    Observers have one too, although nobody connects to it.
+    Observers have one too, although no process connects to it.
     """
     return (f"n{node_id}", BASE_PORT + node_id)
 

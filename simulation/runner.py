@@ -38,7 +38,7 @@ def simulate_core(
 def simulate_nodes(
     config: SimulationConfig, events: int, statistics: RunStatistics, trace_sink: TraceSink
 ) -> None:
-    """Runs one cluster of whole Raft clients. Raises InvariantError."""
+    """Runs one cluster of complete Raft clients. Raises InvariantError."""
     cluster = run_cluster(config, events, trace_sink)
     statistics.add_simulation(cluster.checker, cluster.events, cluster.now)
 
@@ -55,14 +55,14 @@ def run_seed(level: str, seed: int, events_per_seed: int) -> RunStatistics:
 
 
 def disable_logging() -> None:
-    """Disables logging: nodes log as in production, and nobody reads that here."""
+    """Disables logging: nodes log as in production, and no one reads these lines."""
     logging.disable(logging.CRITICAL)
 
 
 def _run_in_processes(
     level: str, first_seed: int, events_per_seed: int, jobs: int
 ) -> Generator[RunStatistics, None, None]:
-    """Runs seeds from `first_seed` on, without end, in so many processes. Raises InvariantError."""
+    """Runs seeds from `first_seed` on, without end, in this many processes. Raises InvariantError."""
     seed = first_seed
     with ProcessPoolExecutor(jobs, initializer=disable_logging) as pool:
         running: set[Future[RunStatistics]] = set()
@@ -88,7 +88,7 @@ def run_seeds(
     jobs: int = 1,
     run_report: RunReport | None = None,
 ) -> RunStatistics:
-    """Runs seeds from `first_seed` on until so many events have been run in all, and reports progress.
+    """Runs seeds from `first_seed` on until this many events have been run in all, and reports progress.
 
     Raises InvariantError with the seed.
     """

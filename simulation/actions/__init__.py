@@ -4,7 +4,7 @@ interfaces   what a simulated replica and a simulated quorum offer to the action
 recurring    actions that recur at random intervals
 workload     appends, voter changes, snapshots, resignations, graceful restarts, upgrades
 nemesis      crashes, power failures, cut links, partitions, failing disks, pauses
-run          one whole simulation: workload under faults, then recovery without them
+run          one complete simulation: workload under faults, then recovery without them
 
 Other packages import `run`; tests also start and stop `workload` and `nemesis` themselves.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from simulation.actions.recurring import Action, RecurringActions
 
-MAX_DUTY = 6  # a crash within a step comes after at most so many duties, or changes of the disk
+MAX_DUTY = 6  # a crash within a step comes after at most this many effects, or changes of the disk
 
 
 class Nemesis(RecurringActions):
@@ -33,13 +33,13 @@ class Nemesis(RecurringActions):
         if quorum.rng.random() < faults.mid_step:
             replica.crash_mid_step(quorum.rng.randint(0, MAX_DUTY))
         else:
-            replica.die(quorum.crash_loses_power())
+            replica.crash(quorum.crash_loses_power())
         quorum.schedule_restart(replica)
 
     def blackout(self) -> None:
         """Lets all hosts lose power at once."""
         for replica in list(self.quorum.replicas.values()):
-            replica.die(power=True)
+            replica.crash(lose_power=True)
             self.quorum.schedule_restart(replica)
 
     def _cut(self, links: set[tuple[int, int]]) -> None:

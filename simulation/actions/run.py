@@ -1,4 +1,4 @@
-"""One whole simulation: the workload under faults, then a phase without them in which the quorum must
+"""One complete simulation: the workload under faults, then a phase without them in which the quorum must
 recover."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CATCH_UP_TIMEOUT_S = 60
 
 
 def run_simulation(quorum: SimulatedQuorum, events: int) -> int:
-    """Runs so many events under workload and faults, then checks progress without them.
+    """Runs this many events under workload and faults, then checks progress without them.
 
     Within a bounded virtual time a leader must be elected, a record commit, and every replica commit up to
     it (the liveness part of the invariants). Returns the number of all events. Raises InvariantError with

@@ -1,4 +1,4 @@
-"""The workload: what clients and operators ask of a quorum, whatever faults there are."""
+"""The workload: the requests of clients and operators to a quorum, whatever faults there are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkloadActions(RecurringActions):
             quorum.rng.choice(leaders).propose([f"v{quorum.unique_number()}" for _ in range(count)])
 
     def change_voters(self) -> None:
-        """Adds or removes a random controller. One that is no voter may also get a new directory."""
+        """Adds or removes a random controller. One that is not a voter may also get a new directory."""
         quorum, leader = self.quorum, self.quorum.leader
         if leader is None:
             return
@@ -51,15 +51,15 @@ class WorkloadActions(RecurringActions):
             # is lost for good.
             pending = quorum.pending_additions.get(chosen.key, -1.0) >= quorum.now
             if not pending and not quorum.is_voter_in_any_log(chosen.key) and quorum.rng.random() < 0.2:
-                chosen.die(power=True)
+                chosen.crash(lose_power=True)
                 quorum.replace_directory(chosen.id)
                 quorum.replicas[chosen.id].start()
             elif len(voters) < MAX_VOTERS:
                 entry = Voter(chosen.key, {LISTENER: chosen.address}, (0, 1))
                 quorum.pending_additions[chosen.key] = quorum.now + ADD_VOTER_TIMEOUT_S
-                leader.ask(m.AddVoter(entry, ack_when_committed=quorum.rng.random() < 0.5))
+                leader.request_from_outside(m.AddVoter(entry, ack_when_committed=quorum.rng.random() < 0.5))
         elif len(voters) > MIN_VOTERS:
-            leader.ask(m.RemoveVoter(voters.by_id[chosen.id].key))
+            leader.request_from_outside(m.RemoveVoter(voters.by_id[chosen.id].key))
 
     def snapshot(self) -> None:
         replica = self._random_replica()

@@ -15,12 +15,12 @@ high watermark            It never falls while a process lives. The first one of
                           leaders committed.
 epoch                     It never falls. After each step the one on disk equals the one in memory.
 one voter of difference   A leader's new voter set differs from the committed one by one replica at most.
-pre-vote                  No replica that hears the leader of its epoch grants a pre-vote.
+pre-vote                  No replica in contact with the leader of its epoch grants a pre-vote.
 applied state             State machines are equal at equal offsets, and no leader loads a snapshot.
 snapshot at log start     A log that starts after offset 0 has a snapshot exactly there, and its epochs know that point.
 ========================= =====================================================================================
 
-`InvariantChecker` relies on nothing but what it is told of logs and disks. It asks no replica who its
+`InvariantChecker` relies only on what is reported of logs and disks. It asks no replica who its
 voters are.
 """
 
@@ -42,7 +42,7 @@ Keys = frozenset[Key]
 class InvariantError(AssertionError):
     """An invariant is broken.
 
-    The message begins with the name of the invariant, and says which replica broke it.
+    The message begins with the name of the invariant, and names the replica that violated it.
     """
 
 
@@ -354,7 +354,7 @@ class InvariantChecker:
         """A leader moves its high watermark.
 
         `holds(voter, hwm, digest)` says whether the voter's disk has the log below it. One of the given
-        voter sets was in force; without any it is that of the leader's log.
+        voter sets was current; without any it is that of the leader's log.
         """
         earlier = self.ends[bisect_left(self.epochs, model.led) - 1]
         if hwm <= earlier:

@@ -8,7 +8,7 @@ from quorate.raft.core import messages as m
 def first_duties(effects: m.Effects, duties: int) -> m.Effects:
     """Returns the effects that are performed before the crash.
 
-    The duties are, in order: requests sent, the state saved, the log truncated, records written,
+    The effects are, in order: requests sent, the state saved, the log truncated, records written,
     responses sent. Of the requests the first one is always sent.
     """
     some = m.Effects(send=effects.send if duties > 0 else effects.send[:1])

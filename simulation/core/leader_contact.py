@@ -1,4 +1,7 @@
-"""Whether a simulated replica hears its leader, for the invariant that such a replica grants no pre-vote."""
+"""Whether a simulated replica is in contact with its leader.
+
+The invariant: such a replica grants no pre-vote.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One replica of a simulated quorum: the real Raft core, and a driver that performs its effects on a disk
 in memory.
 
-The driver performs the duties in the order in which the docstring of `Effects` numbers them.
+The driver performs the effects in the order that `Effects` states, except that the checker learns of a new
+role and a new high watermark before anything is truncated or appended.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, add
 NEVER = float("inf")
 TICK_S = 1e-9  # added to each timer, so that none is early, however a skewed clock rounds
 STOP_TIMEOUT_S = 5.0
-DEFERRED_SAVE_DELAY_S = 0.2  # from a quorum state whose save may wait until it is saved
+DEFERRED_SAVE_DELAY_S = 0.2  # how long a save of the quorum state that may wait is delayed
 
 
 class Replica:
@@ -54,21 +55,21 @@ class Replica:
             self.disk.add_snapshot(BOOTSTRAP_SNAPSHOT, Snapshot(0, bootstrap_voters, 1))
         self.core: Raft
         self.alive = False
-        self.incarnation = 0  # incremented at each start and each death: timers of an earlier one are void
+        self.incarnation = 0  # incremented at each start and each crash: timers of an earlier one are void
         self.committed = 0
         self.rate = 1.0  # of its clock
         self.paused_until = 0.0
-        # The process ends within the next step, after so many duties.
+        # The process ends within the next step, after this many effects.
         self.crash_after_duties: int | None = None
         self.unanswered: dict[object, None] = {}  # tokens of requests that this replica has not answered yet
-        self.replies: dict[object, m.Reply] = {}  # to requests made by `ask`
+        self.replies: dict[object, m.Reply] = {}  # to requests made by `request_from_outside`
         self.queue: deque[m.Event] = deque()
         self.stepping = False
         self.proposed: list[Any] = []
         self.syncing = False
         # Incremented when the log is truncated or replaced: a running fsync then proves nothing.
         self.log_generation = 0
-        self.deferred_state: QuorumState | None = None  # its save may wait, and is scheduled
+        self.deferred_state: QuorumState | None = None  # the quorum state whose save is scheduled
         self.contact = LeaderContact()
         self.downloaded_bytes = 0  # of the snapshot being fetched
         self.wake_at = NEVER
@@ -78,7 +79,7 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether it believes to lead, and is not paused."""
+        """Whether the replica believes that it leads, and is not paused."""
         return self.alive and self.core.state.is_leader and self.paused_until <= self.world.now
 
     @property
@@ -124,25 +125,25 @@ class Replica:
             self.stepping = False
         self.drain()
 
-    def die(self, power: bool) -> None:
+    def crash(self, lose_power: bool) -> None:
         """Ends the process at once.
 
-        With `power` the host loses power, and what is not durable is lost from a random batch on.
+        With `lose_power` the host loses power, and the log loses what is not durable, from a random batch on.
         """
         if not self.alive:
             return
         self.alive = False
         self.incarnation += 1
-        if power:
+        if lose_power:
             log = self.model.log
             ends = [self.disk.durable_end, *(b.end for b in log.between(self.disk.durable_end, 1 << 62))]
             keep = self.world.rng.choice(ends)
             if keep < self.disk.end:
                 self.disk.lose_from(keep)
                 self.world.coverage["unsynced tails lost"] += 1
-        self.world.coverage["power failures" if power else "kills"] += 1
-        self.world.trace(self, "loses power" if power else "is killed")
-        self.world.died(self, power)
+        self.world.coverage["power failures" if lose_power else "kills"] += 1
+        self.world.trace(self, "loses power" if lose_power else "is killed")
+        self.world.died(self, lose_power)
 
     # --- driver -----------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Replica:
                 self.drain()
 
     def drain(self) -> None:
-        """Handles the queued events, unless that is being done already."""
+        """Handles the queued events, unless a call of this method already does."""
         if self.stepping:
             return
         self.stepping = True
@@ -178,7 +179,7 @@ class Replica:
             self.stepping = False
 
     def perform(self, effects: m.Effects) -> None:
-        """Performs all duties, or some of them if the process is to end within this step."""
+        """Performs all effects, or some of them if the process is to end within this step."""
         if self.crash_after_duties is not None:
             self._perform_some(effects)
             return
@@ -197,7 +198,7 @@ class Replica:
             self.downloaded_bytes = 0
             self.queue.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
         if effects.snapshot_chunk is not None:
-            self._chunk(effects.snapshot_chunk)
+            self._on_snapshot_chunk(effects.snapshot_chunk)
         if effects.append_fetched is not None:
             self._append_fetched(effects.append_fetched)
         if effects.append_control is not None:
@@ -215,11 +216,11 @@ class Replica:
             )
 
     def _perform_some(self, effects: m.Effects) -> None:
-        """Performs the first few duties and then ends the process."""
+        """Performs the first few effects and then ends the process."""
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
         self.perform(first_duties(effects, duties))
         self.world.coverage["deaths within a step"] += 1
-        self.die(self.world.crash_loses_power())
+        self.crash(self.world.crash_loses_power())
 
     def on_timer(self, what: tuple[int, float]) -> bool:
         """Handles the timer.
@@ -231,14 +232,14 @@ class Replica:
             return False
         self.wake_at = NEVER
         if not self.wakeup_limit.admits(self.world.now):
-            raise InvariantError(f"{self.model.name} asks to be woken at once, over and over")
+            raise InvariantError(f"{self.model.name} asks to be woken again and again at the same time")
         self.step(m.Timeout())
         return True
 
-    # --- duties -----------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _save(self, state: QuorumState, may_wait: bool) -> None:
-        """Saves a quorum state durably, or schedules that."""
+        """Saves a quorum state durably, or schedules the save."""
         if may_wait:
             if self.deferred_state is None:
                 self.world.schedule(
@@ -268,7 +269,7 @@ class Replica:
         self.world.trace(self, f"is {change.role.value} in epoch {change.epoch}")
 
     def _commit(self, hwm: int) -> None:
-        """Reports the new high watermark to the checker before later duties, which may depend on it."""
+        """Reports the new high watermark to the checker before later effects, which may depend on it."""
         world = self.world
         if self.core.state.leading is not None:
             world.checker.high_watermark_advanced(self.model, hwm, world.holds)
@@ -284,11 +285,11 @@ class Replica:
         self.disk.truncate(to)
         self.queue.append(m.Synced(self.disk.end))
 
-    def _chunk(self, chunk: m.SnapshotChunk) -> None:
+    def _on_snapshot_chunk(self, chunk: m.SnapshotChunk) -> None:
         """Takes a part of a snapshot, and loads the snapshot when it is complete."""
         if chunk.position != self.downloaded_bytes:
             raise InvariantError(
-                f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not asked for"
+                f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not requested"
             )
         self.downloaded_bytes += len(chunk.data)
         if not chunk.last:
@@ -338,7 +339,7 @@ class Replica:
     def propose(self, values: list[Any]) -> bool:
         """Appends records of the state machine, after the running fsync if there is one.
 
-        Returns False if it does not lead.
+        Returns False if the replica does not lead.
         """
         if not self.alive or not self.core.state.is_leader:
             return False
@@ -433,13 +434,13 @@ class Replica:
         self.paused_until = max(self.paused_until, until)
 
     def crash_mid_step(self, duties: int) -> None:
-        """Ends the process within its next step, after so many duties."""
+        """Ends the process within its next step, after this many effects."""
         self.crash_after_duties = duties
 
     def break_disk(self) -> None:
-        """Lets the disk fail. The driver then stops the node, which is a crash to the core."""
+        """Simulates a failing disk. A real driver stops the node, which the core sees as a crash."""
         self.world.coverage["failing disks"] += 1
-        self.die(power=False)
+        self.crash(lose_power=False)
         self.world.schedule_restart(self)
 
     def stop(self) -> None:
@@ -456,14 +457,14 @@ class Replica:
             if self.core.state.shutdown_complete or world.now >= deadline:
                 if self.can_vote:  # a graceful shutdown flushes the log
                     self.disk.durable_end = self.disk.end
-                self.die(power=False)
+                self.crash(lose_power=False)
                 world.schedule_restart(self)
             else:
                 world.schedule(world.now + 0.05, stopped, None)
 
         stopped(None)
 
-    def ask(self, request: m.RaftRequest) -> object:
+    def request_from_outside(self, request: m.RaftRequest) -> object:
         """Makes a request from outside of the quorum.
 
         Its response appears in `replies` under the returned token.

@@ -117,7 +117,7 @@ class World:
     def run(
         self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40
     ) -> bool:
-        """Runs until the condition holds, the virtual time is over or so many events have run.
+        """Runs until the condition holds, the virtual time has elapsed or this many events have run.
 
         Returns whether the condition holds; False without one.
         """
@@ -336,7 +336,7 @@ class World:
     # --- direct control ---------------------------------------------------------------------------
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
-        self.replicas[node_id].die(power)
+        self.replicas[node_id].crash(power)
 
     def isolate(self, node_id: int) -> None:
         """Cuts all links of a node, in both directions."""

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 name, type=int, default=f.default, metavar="N", help=f"{explanation} (default: {f.default})"
             )
     parser.add_argument(
-        "--max-worlds", type=int, default=1 << 40, metavar="N", help="stop after so many worlds"
+        "--max-worlds", type=int, default=1 << 40, metavar="N", help="stop after this many worlds"
     )
     parser.add_argument("--max-seconds", type=float, default=1e9, metavar="S", help="stop after so much time")
     parser.add_argument("--json", metavar="FILE", help="write the result to this file")

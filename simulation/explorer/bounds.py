@@ -38,4 +38,4 @@ class Bounds:
     symmetric: bool = _option(
         True, "worlds that differ in the names of nodes alone are one (symmetry reduction)"
     )
-    mid_step: bool = _option(False, "a replica may also crash between the duties of one step")
+    mid_step: bool = _option(False, "a replica may also crash between the effects of one step")

@@ -1,6 +1,6 @@
 """The canonical form of a replica, a hashable value: replicas with equal forms behave the same from then on.
 
-Time is abstract. The clock of the explorer stands at zero, so a time is past, pending (it may come now,
+Time is abstract. The clock of the explorer is always zero, so a time is past, pending (it may come now,
 later or not at all) or never. Fields that only decide how long something takes are left out. Any other
 field of the core is included, also one that is added to it later.
 """
@@ -127,7 +127,7 @@ def canonical_core(r: RaftState, repeats: bool) -> tuple[Any, ...]:
         without |= {"unacknowledged", "successors"}
     if r.role is not Role.FOLLOWER:  # set when a replica becomes follower
         without.add("leader_hwm")
-    # It refuses all other Votes of this epoch, and each candidate asks once.
+    # It refuses all other Votes of this epoch, and each candidate sends one.
     if r.leader_id is not None and not repeats:
         without.add("voted")
     return (

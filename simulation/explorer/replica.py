@@ -1,6 +1,6 @@
 """A replica for the explorer: the real core and the simulation's driver (`Replica`), advanced event by event.
 
-Time stands still. The explorer chooses when timers fire, fsyncs end, and processes crash and start.
+Time does not advance. The explorer chooses when timers fire, fsyncs end, and processes crash and start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FETCH, QUICK, ELECTION, STAND, CHECK_QUORUM, BEGIN = (
 
 
 def nodes(voters: int) -> range:
-    """Returns the node ids of so many voters."""
+    """Returns the node ids of this many voters."""
     return range(FIRST_ID, FIRST_ID + voters)
 
 
@@ -95,7 +95,7 @@ class FactRecorder(InvariantChecker):
 
 
 class RecordingEnvironment:
-    """An environment in which time stands still, and which records what the replica sends and reports."""
+    """An environment in which time does not advance, and which records what the replica sends and reports."""
 
     def __init__(self, voters: int, *, quick: bool, slow_disk: bool, repeats: bool) -> None:
         self.config = SimulationConfig(0, Topology(voters=voters, quick_failover=quick))
@@ -173,7 +173,7 @@ class ExploredReplica(Replica):
     may_crash = True  # otherwise nothing reads the epoch and the vote on its disk any more
 
     def perform(self, effects: m.Effects) -> None:
-        """Performs the effects, and records after which duties a crash would make a difference.
+        """Performs the effects, and records after which effects a crash would make a difference.
 
         There are two: requests are sent but the state is not saved; the state is saved but the log not
         truncated.
@@ -195,7 +195,7 @@ class ExploredReplica(Replica):
         )  # a delay of the message has the same effect
         self.core.state.params = self.world.params.setdefault(self.id, params)
 
-    def crash(self, keep: int, late: bool, last: bool) -> None:
+    def crash_keeping(self, keep: int, late: bool, last: bool) -> None:
         """Crashes and keeps the log up to `keep`.
 
         late    a quorum state whose save was deferred has been saved before
@@ -204,7 +204,7 @@ class ExploredReplica(Replica):
         self.may_crash = not last
         if late:
             self._save_deferred(self.incarnation)
-        self.die(power=False)
+        self.crash(lose_power=False)
         if keep < self.disk.end:
             self.disk.lose_from(keep)
 

@@ -221,7 +221,7 @@ class ReplicaTable:
             case ("propose",):
                 replica.propose(["x"])
             case ("crash", keep, late, last):
-                replica.crash(keep, late, last)
+                replica.crash_keeping(keep, late, last)
             case ("expire", sender, kind):
                 replica.expire(RequestToken(sender, kind))
             case ("end pre-votes",):

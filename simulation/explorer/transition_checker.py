@@ -1,6 +1,6 @@
 """Checks each transition between worlds by the invariants of the simulation.
 
-The invariants need history variables: who led, who voted for whom, and what was committed. They are part of
+The invariants need history variables: which replica led, for which one each voted, and what was committed. They are part of
 a world, as far as they can still matter.
 """
 

@@ -1,4 +1,4 @@
-"""Clusters of whole, unmodified Raft clients on virtual time, with simulated network and disks.
+"""Clusters of complete, unmodified Raft clients on virtual time, with simulated network and disks.
 
 cluster        the cluster: all processes, and the loop over events
 environment    what its processes share: time, chance, filesystem, checker, trace

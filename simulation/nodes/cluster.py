@@ -1,4 +1,4 @@
-"""A cluster of whole Raft clients: unmodified driver, storage and wire formats on a virtual loop, simulated
+"""A cluster of complete Raft clients: unmodified driver, storage and wire formats on a virtual loop, simulated
 disks and network.
 
 An event is a timer of the loop and what follows from it in the same instant: an arriving message, a
@@ -95,7 +95,7 @@ class Cluster(Environment):
                 yield self
             finally:
                 for process in self.replicas.values():
-                    process.die(power=False)
+                    process.crash(lose_power=False)
                 self._run_cleanups()
                 self.loop.clear()
                 gc.collect()
@@ -108,7 +108,7 @@ class Cluster(Environment):
     def run(
         self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40
     ) -> bool:
-        """Runs until the condition holds, the virtual time is over or so many events have run.
+        """Runs until the condition holds, the virtual time has elapsed or this many events have run.
 
         Returns whether the condition holds; False without one.
         """
@@ -201,7 +201,7 @@ class Cluster(Environment):
         for process in self.replicas.values():
             process.disk.crash_after_changes = None
             if process.disk.failing_errno is not None:
-                process.die(power=False)
+                process.crash(lose_power=False)
             if process.current is not None:
                 process.current.blocked_until = self.now
             else:

@@ -136,7 +136,7 @@ class Disk:
         self.generation = 0  # of the process: descriptors of an earlier generation are closed
         self.online = True
         self.failing_errno: int | None = None  # every change and fsync raises this errno
-        self.crash_after_changes: int | None = None  # the process ends at the change after so many others
+        self.crash_after_changes: int | None = None  # the process ends at the change after this many others
         self.on_crash: Callable[[], None] = lambda: None
         self.on_sync: Callable[[], None] = lambda: None
         self.losses: Counter[str] = Counter()  # counts what power failures took

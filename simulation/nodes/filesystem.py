@@ -306,7 +306,7 @@ class SimulatedFilesystem:
 def _disown() -> None:
     """Disowns simulated descriptors that something still holds, such as a traceback.
 
-    Otherwise the kernel would be asked to close them later.
+    Otherwise the kernel would have to close them later.
     """
     for found in gc.get_objects():
         if type(found) is OpenFile and found.fileno() >= FIRST_FD:

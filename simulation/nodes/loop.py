@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-TICK_S = 1e-9  # the least time between two timers, so that the clock never stands still
+TICK_S = 1e-9  # the least time between two timers, so that the clock always advances
 MAX_CALLBACKS = 10_000  # in one instant: more are an endless loop
 
 
@@ -84,7 +84,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle  # type: ignore[no-any-return]
 
     def run_ready(self) -> None:
-        """Runs the callbacks that are due, and those that these make due."""
+        """Runs the callbacks that are due, and those that become due through them."""
         ready = self._ready  # type: ignore[attr-defined]
         callbacks = 0
         while ready:

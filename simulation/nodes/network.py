@@ -15,9 +15,9 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.runtime.client import RaftClient
 from quorate.raft.types import Address, ReplicaKey
@@ -114,11 +114,11 @@ class Network:
 
     def __init__(self, environment: Environment, nodes: Mapping[int, NetworkNode]) -> None:
         self.environment = environment
-        self.nodes = nodes  # filled after the network is made
+        self.nodes = nodes  # filled after the network is created
         self.sent = 0
         # (sender, target) -> number of the newest request that arrived.
         self.latest_arrival: dict[tuple[int, int], int] = {}
-        # Requests that are not answered yet, by who serves them.
+        # Requests that are not answered yet, by the process that handles them.
         self.waiting: dict[Endpoint, dict[Exchange, None]] = {}
 
     def send(

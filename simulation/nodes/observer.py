@@ -76,7 +76,7 @@ class ProcessObserver:
         self._heard_role: tuple[Any, int] = (
             None,
             -1,
-        )  # the follower state and epoch in which it heard the leader
+        )  # the follower state and epoch in which it had contact with the leader
         self._state_node: Any = None  # the file that `quorum-state` was when it was read last
         self._stored: QuorumState | None = None  # the content of that file
 
@@ -130,7 +130,7 @@ class ProcessObserver:
     def response_received(self, address: Address, request: Request, answer: Response, current: bool) -> None:
         """Notes a response before the process handles it.
 
-        `current`: its present incarnation sent the request.
+        `current`: its current incarnation sent the request.
         """
         r = self.process.core.state
         if isinstance(answer, AddRaftVoterResponse) and not answer.error_code and current:
@@ -337,7 +337,7 @@ class ProcessObserver:
         return max(snapshot_end, end or 0)
 
     def _durable_segment_end(self, base: int, file: File) -> int:
-        """Returns the end of the last whole batch in a segment's durable bytes.
+        """Returns the end of the last complete batch in a segment's durable bytes.
 
         Continues where the last call stopped.
         """
@@ -345,7 +345,7 @@ class ProcessObserver:
         position: int
         offset: int
         position, offset = file.observer_cache if isinstance(file.observer_cache, tuple) else (0, base)
-        # Bytes that were cut off or overwritten belong to an earlier log, even while they are still durable.
+        # Bytes that were truncated or overwritten belong to an earlier log, even while they are still durable.
         limit = min((at for at, _ in file.writes), default=len(data))
         if limit < position:
             position, offset = 0, base

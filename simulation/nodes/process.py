@@ -1,4 +1,4 @@
-"""A simulated process: a whole RaftClient on a simulated disk, with operations for workload and faults."""
+"""A simulated process: a complete RaftClient on a simulated disk, with operations for workload and faults."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Process:
         if self.disk.failing_errno is not None and not isinstance(error, InvariantError):
             self.environment.trace(self.id, f"stops: {error}")
             self.environment.coverage["stops by a failing disk"] += 1
-            self.die(power=False)
+            self.crash(lose_power=False)
             self.schedule_restart()
         elif isinstance(error, InvariantError):
             self.environment.errors.append(error)
@@ -191,12 +191,12 @@ class Process:
 
     def _crash_mid_step(self) -> None:
         self.environment.coverage["deaths within a step"] += 1
-        self.die(self.environment.crash_loses_power())
+        self.crash(self.environment.crash_loses_power())
 
-    def die(self, power: bool) -> None:
+    def crash(self, lose_power: bool) -> None:
         """Ends the process at once.
 
-        With `power` the host loses power: what is not durable may be lost, and peers hear nothing.
+        With `lose_power` the host loses power: what is not durable may be lost, and peers receive nothing.
         """
         incarnation = self.current
         if incarnation is None:
@@ -204,15 +204,15 @@ class Process:
         self.observer.before_death()
         incarnation.alive = False
         self.current = None
-        self.without_power = power
-        if power:
+        self.without_power = lose_power
+        if lose_power:
             self.disk.lose_power()
         else:
             self.disk.kill()
         self.disk.online = False
-        self.environment.trace(self.id, "loses power" if power else "is killed")
-        self.environment.coverage["power failures" if power else "kills"] += 1
-        self.network.died(incarnation, power)
+        self.environment.trace(self.id, "loses power" if lose_power else "is killed")
+        self.environment.coverage["power failures" if lose_power else "kills"] += 1
+        self.network.died(incarnation, lose_power)
         self.environment.cleanups.append(partial(self._close_tasks, incarnation))
 
     def _close_tasks(self, incarnation: Incarnation) -> None:
@@ -261,7 +261,7 @@ class Process:
         self.environment.loop.active_owners[incarnation] = None
         return True
 
-    def ask(self, request: m.RaftRequest) -> None:
+    def request_from_outside(self, request: m.RaftRequest) -> None:
         """Sends AddRaftVoter or RemoveRaftVoter to this process. The response is ignored."""
         message: Request
         if isinstance(request, m.AddVoter):
@@ -281,7 +281,7 @@ class Process:
                 cluster_id=CLUSTER_ID, voter_id=request.key.id, voter_directory_id=request.key.directory_id
             )
         if self.current is not None:
-            outside = Incarnation(self)  # a sender whose end matters to nobody
+            outside = Incarnation(self)  # a sender on whose end nothing depends
             self.network.send(outside, self.address, message, 10.0).add_done_callback(lambda f: f.exception())
 
     def resign(self) -> None:
@@ -314,7 +314,7 @@ class Process:
             except Exception as e:  # a failing disk, for example
                 self.failed(incarnation, e)
             if incarnation.alive:
-                self.die(power=False)
+                self.crash(lose_power=False)
                 self.schedule_restart()
 
         self.environment.loop.create_task(stop(), context=incarnation.context)
@@ -325,7 +325,7 @@ class Process:
             self.current.blocked_until = max(self.current.blocked_until, until)
 
     def crash_mid_step(self, changes: int) -> None:
-        """Ends the process at the change of its disk that follows so many others."""
+        """Ends the process at the change of its disk that follows this many others."""
         self.disk.crash_after_changes = changes
 
     def break_disk(self) -> None:

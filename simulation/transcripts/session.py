@@ -155,12 +155,12 @@ class TranscriptSession:
             raise TranscriptError(f"{replica.model.name} does not lead")
 
     def kill(self, name: str, power: str | None) -> None:
-        self.replica(name).die(power=power is not None)
+        self.replica(name).crash(lose_power=power is not None)
 
     def restart(self, name: str, host: str | None, port: str | None, torn: str | None) -> None:
         replica, world = self.replica(name), self.world
         if replica.alive:
-            replica.die(power=False)
+            replica.crash(lose_power=False)
         if host is not None and port is not None:
             replica.address = (host, int(port))
             world.by_address = {r.address: i for i, r in world.replicas.items()}
@@ -177,7 +177,7 @@ class TranscriptSession:
     def ask(self, request: m.RaftRequest) -> None:
         """Makes a request to the leader from outside of the quorum."""
         leader = self.leader()
-        self.asked.append((leader, leader.ask(request)))
+        self.asked.append((leader, leader.request_from_outside(request)))
 
     def add(self, name: str) -> None:
         replica = self.replica(name)

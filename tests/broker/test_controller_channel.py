@@ -314,7 +314,7 @@ def test_a_request_is_carried_as_it_came_in_its_clients_name():
 def test_every_attempt_of_a_creation_has_its_id_and_the_number_of_lost_attempts():
     async def body() -> None:
         def answer(ctx: Any, request: Any) -> Any:
-            tries.append((request.request_id, request.lost_tries))
+            tries.append((request.request_id, request.unanswered_attempts))
             if len(tries) == 1:
                 ctx.connection.close()
                 return asyncio.get_running_loop().create_future()

@@ -67,7 +67,7 @@ def test_a_repeated_creation_gets_the_response_of_the_first() -> None:
         await broker(h)
         first = await h.call(envelope(topics("a"), request_id=REQUEST))
         log_end = h.raft.log.end
-        again = await h.call(envelope(topics("a"), request_id=REQUEST, lost_tries=1))
+        again = await h.call(envelope(topics("a"), request_id=REQUEST, unanswered_attempts=1))
         assert opened(again, ApiKey.CREATE_TOPICS, 7) == opened(first, ApiKey.CREATE_TOPICS, 7)
         assert h.raft.log.end == log_end
 
@@ -79,7 +79,7 @@ def test_a_repeated_creation_is_answered_only_when_it_is_committed() -> None:
         h = await Harness().start()
         await broker(h)
         h.send(envelope(topics("a"), request_id=REQUEST))
-        again = h.send(envelope(topics("a"), request_id=REQUEST, lost_tries=1))
+        again = h.send(envelope(topics("a"), request_id=REQUEST, unanswered_attempts=1))
         await asyncio.sleep(0)
         assert not again.done()
         h.raft.commit()
@@ -90,7 +90,12 @@ def test_a_repeated_creation_is_answered_only_when_it_is_committed() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"lost_tries": 1}, {"request_id": bytes(16), "lost_tries": 1}, {"request_id": REQUEST}],
+    [
+        {},
+        {"unanswered_attempts": 1},
+        {"request_id": bytes(16), "unanswered_attempts": 1},
+        {"request_id": REQUEST},
+    ],
     ids=["unnamed", "unnamed again", "without a name", "its first try"],
 )
 def test_a_topic_that_another_request_created_exists_already(changes: dict[str, Any]) -> None:
@@ -100,7 +105,9 @@ def test_a_topic_that_another_request_created_exists_already(changes: dict[str, 
         await created(h, request_id=REQUEST)
         assert (await created(h, **changes))[0] == ErrorCode.TOPIC_ALREADY_EXISTS
         other = bytes(15) + b"x"
-        assert (await created(h, request_id=other, lost_tries=1))[0] == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert (await created(h, request_id=other, unanswered_attempts=1))[
+            0
+        ] == ErrorCode.TOPIC_ALREADY_EXISTS
 
     run(test())
 
@@ -112,9 +119,9 @@ def test_a_topic_that_was_deleted_between_two_tries_is_created_with_another_id()
         _, first = await created(h, request_id=REQUEST)
         deletion = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a")])
         await h.call(envelope(deletion))
-        code, second = await created(h, request_id=REQUEST, lost_tries=1)
+        code, second = await created(h, request_id=REQUEST, unanswered_attempts=1)
         assert (code, second != first) == (ErrorCode.NONE, True)
-        assert await created(h, request_id=REQUEST, lost_tries=2) == (ErrorCode.NONE, second)
+        assert await created(h, request_id=REQUEST, unanswered_attempts=2) == (ErrorCode.NONE, second)
 
     run(test())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.activation import activation_records
+from quorate.controller.activation_records import activation_records
 from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids

@@ -137,7 +137,7 @@ def test_a_controller_that_closes_waits_for_its_last_commits_and_accepts_no_more
 READY = """
 import sys
 import quorate.controller.driver
-from quorate.controller.warm_up import MODULES, RAFT_KEYS, RECORDS, pieces
+from quorate.controller.standby_preload import MODULES, RAFT_KEYS, RECORDS, pieces
 from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)

@@ -1,4 +1,4 @@
-"""PartitionChange: elections, ISR and ELR, epochs."""
+"""PartitionChangeBuilder: elections, ISR and ELR, epochs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.replication.partition_change import Election, PartitionChange
+from quorate.controller.replication.partition_change import Election, PartitionChangeBuilder
 from quorate.metadata.records import PartitionChangeRecord
 
 from .support import Cluster, directory, uid
@@ -14,9 +14,11 @@ from .support import Cluster, directory, uid
 
 def change(
     cluster: Cluster, name: str = "t", *, min_isr: int = 1, election: Election = Election.ONLINE
-) -> PartitionChange:
+) -> PartitionChangeBuilder:
     topic = cluster.image.topics.by_name[name]
-    return PartitionChange(cluster.view, topic.id, 0, topic.partitions[0], min_isr=min_isr, election=election)
+    return PartitionChangeBuilder(
+        cluster.view, topic.id, 0, topic.partitions[0], min_isr=min_isr, election=election
+    )
 
 
 def set_fields(record: PartitionChangeRecord | None) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def test_an_unclean_shutdown_does_not_make_eligible() -> None:
     cluster = Cluster().elr().brokers(1, 2, 3)
     cluster.topic("t", [1, 2, 3], isr=[1, 2])
     wanted = change(cluster, min_isr=2)
-    wanted.isr, wanted.unclean_shutdown = (1,), 2
+    wanted.isr, wanted.uncleanly_stopped_broker = (1,), 2
     assert set_fields(wanted.build()) == {"isr": [1]}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.activation import ActivationError, activation_records
+from quorate.controller.activation_records import ActivationError, activation_records
 from quorate.metadata.bootstrap import bootstrap_records
 from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records

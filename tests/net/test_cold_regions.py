@@ -17,8 +17,8 @@ from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.server import Listener
 from quorate.protocol import page_cache
 from quorate.protocol.api import ApiKey
+from quorate.protocol.file_region import FileRegion, HasFileno
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
-from quorate.protocol.regions import FileRegion, HasFileno
 
 SIZE = 3_500_000
 

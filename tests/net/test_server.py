@@ -23,12 +23,12 @@ from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
-from quorate.protocol.regions import FileRegion
 from tests.net.served import LOOPS, ServedListener, closed, in_loop, run, use_loop
 
 

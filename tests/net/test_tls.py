@@ -15,9 +15,9 @@ from quorate.net.client import Connection, KafkaConnectionError
 from quorate.net.dispatch import Dispatcher, ListenerKind, SecurityProtocol
 from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
-from quorate.protocol.regions import FileRegion
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is missing: it makes the test's certificate"

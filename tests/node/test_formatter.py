@@ -160,8 +160,8 @@ REFUSED = [
         "Cannot set kraft.version to 1 unless",
     ),
     (("-s", "-N"), {}, "not allowed with argument"),
-    (("-I", "1@h"), {}, "is no controller"),
-    (("-I", f"1@h :1:{DIRECTORY_ID}"), {}, "is no controller"),
+    (("-I", "1@h"), {}, "is not a controller"),
+    (("-I", f"1@h :1:{DIRECTORY_ID}"), {}, "is not a controller"),
     (("-I", f"2147483648@h:1:{DIRECTORY_ID}"), {}, "Node id 2147483648 in '2147483648@h:1"),
     (("-I", "1@h:1:AAAAAAAAAAAAAAAAAAAAAQ"), {}, "is reserved"),
     (("-I", "1@h:1,1@h:2"), {}, "Node id 1 was specified more than once"),
@@ -358,7 +358,7 @@ def test_a_directory_that_cannot_be_made_is_named_before_any_is_formatted(box: B
     status, out, err = box.format("-s")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert (
-        f"The log directory {nowhere} cannot be made or written to ({nowhere}: No such file or directory): "
+        f"The log directory {nowhere} cannot be created or written to ({nowhere}: No such file or directory): "
         "correct" in err
     )
     assert list(box.dirs[0].iterdir()) == []

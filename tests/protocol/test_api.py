@@ -25,12 +25,12 @@ from quorate.protocol.api import (
     response_header_version,
 )
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteResponse
 from quorate.protocol.messages.produce import ProduceRequest
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID, parse_uuid, random_uuid, uuid_text
 
 SRC = Path(__file__).resolve().parents[2] / "src"

@@ -11,6 +11,7 @@ import pytest
 from quorate.metadata.records import PartitionChangeRecord, RegisterBrokerRecord
 from quorate.protocol import our_tags
 from quorate.protocol.errors import EncodeError, ErrorCode
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.json import from_json, to_json
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
@@ -20,7 +21,6 @@ from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from quorate.protocol.messages.vote import VoteRequest
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Data, Struct, field, int32, parse_range
 from tests.protocol.values import all_messages
 

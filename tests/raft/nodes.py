@@ -11,9 +11,9 @@ from typing import Any
 from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.vote import VoteRequest
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import VoterSet

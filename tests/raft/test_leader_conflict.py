@@ -311,7 +311,7 @@ def any_reply(rng: random.Random, to: m.RaftRequest) -> m.Reply | m.Failure:
         case m.BeginEpoch() | m.EndEpoch():
             reply = m.EpochReply()
         case m.ProbeVersions():
-            reply = m.ProbeReply(kraft_versions=(number(), number()), votes=rng.random() < 0.5)
+            reply = m.ProbeReply(kraft_versions=(number(), number()), supports_vote=rng.random() < 0.5)
         case _:
             reply = m.VoterReply()
     reply.error = rng.choice(list(ErrorCode) if rng.random() < 0.5 else [ErrorCode.NONE])

@@ -83,7 +83,7 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def answer(self: World, sender: Replica, out: m.Outgoing) -> None:
         if isinstance(out.request, m.ProbeVersions):
-            told = m.ProbeReply(kraft_versions=(0, 1), votes=False)
+            told = m.ProbeReply(kraft_versions=(0, 1), supports_vote=False)
             self.after(0.01, lambda: sender.step(m.Replied(out.to, out.request, told)))
         else:
             send(self, sender, out)
@@ -91,7 +91,7 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(World, "send", answer)
     reply = ask(world, m.AddVoter(voter(2), timeout_ms=2000))
     assert reply.error == ErrorCode.INVALID_REQUEST
-    assert "is no listener of a controller" in (reply.message or "")
+    assert "is not a listener of a controller" in (reply.message or "")
 
 
 def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(
@@ -134,7 +134,7 @@ def test_a_voter_that_does_not_support_the_level_is_refused(monkeypatch: pytest.
 
 def _only_level_0(self: m.ProbeReply, **values: object) -> None:
     m.Reply.__init__(self)
-    self.kraft_versions, self.votes = (0, 0), True
+    self.kraft_versions, self.supports_vote = (0, 0), True
 
 
 def test_a_change_waits_for_the_one_before_it() -> None:
@@ -275,7 +275,7 @@ def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() 
     assert ask(world, m.RemoveVoter(key(3))).error == ErrorCode.VOTER_NOT_FOUND
     duplicate = ask(world, m.AddVoter(voter(3)))
     assert duplicate.error == ErrorCode.DUPLICATE_VOTER
-    assert "it tells its directory id when it starts" in (duplicate.message or "")
+    assert "it reports its directory id when it starts" in (duplicate.message or "")
     assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
     assert lead(world).core.state.voters.ids == [1, 2]
 

@@ -17,7 +17,7 @@ from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.runtime.ports import LoopClock
+from quorate.raft.runtime.interfaces import LoopClock
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.request_sender import RequestSender
 from quorate.raft.runtime.transport import NetTransport

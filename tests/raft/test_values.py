@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.raft.storage.batch_values import LAZY_RECORDS, LazyValues, values_of
+from quorate.raft.storage.lazy_batch_values import LAZY_RECORDS, LazyValues, values_of
 from quorate.records.batch import build_metadata_batch, compute_crc, metadata_values, parse_header
 from quorate.records.errors import InvalidRecordError
 

@@ -26,4 +26,4 @@ def test_who_does_not_serve_vote_is_no_controller(keys: tuple[int, ...], votes: 
     )
     probe = wire.decode_response(told, m.ProbeVersions(), "CONTROLLER")
     assert isinstance(probe, m.ProbeReply)
-    assert probe.votes is votes
+    assert probe.supports_vote is votes

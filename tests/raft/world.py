@@ -1,5 +1,5 @@
 """A small deterministic world for the Raft core: replicas with logs in memory, a network that loses and
-delays, crashes that lose what was not made durable. It performs the driver's duties as `Effects` numbers
+delays, crashes that lose what was not made durable. It performs the effects as `Effects` numbers
 them, and checks Raft's invariants.
 """
 

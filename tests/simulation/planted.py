@@ -37,20 +37,20 @@ def skip_fsync(patch: Patch) -> None:
 
 def forget_quorum_state(patch: Patch) -> None:
     """Replaces `quorum-state` without fsync, so that a power failure restores the one before."""
-    save, die = Replica._save, Replica.die
+    save, crash = Replica._save, Replica.crash
     before: dict[Any, QuorumState | None] = {}
 
     def remember(self: Replica, state: QuorumState, may_wait: bool) -> None:
         before[self.key] = self.disk.stored
         save(self, state, may_wait)
 
-    def forget(self: Replica, power: bool) -> None:
-        if self.alive and power:
+    def forget(self: Replica, lose_power: bool) -> None:
+        if self.alive and lose_power:
             self.disk.stored = before.get(self.key)
-        die(self, power)
+        crash(self, lose_power)
 
     patch.setattr(Replica, "_save", remember)
-    patch.setattr(Replica, "die", forget)
+    patch.setattr(Replica, "crash", forget)
 
 
 def count_non_voters(patch: Patch) -> None:

@@ -129,14 +129,14 @@ def test_a_planted_bug_is_found_with_a_shortest_trace(
 
 
 def test_a_vote_that_a_crash_takes_away_is_found(monkeypatch: Patch) -> None:
-    crash = ExploredReplica.crash
+    crash = ExploredReplica.crash_keeping
 
     def forget(self: ExploredReplica, keep: int, late: bool, last: bool) -> None:
         crash(self, keep, late, last)
         if self.disk.stored is not None:
             self.disk.stored = QuorumState(self.disk.stored.epoch)
 
-    monkeypatch.setattr(ExploredReplica, "crash", forget)
+    monkeypatch.setattr(ExploredReplica, "crash_keeping", forget)
     found = explore(Bounds(epochs=1, entries=0, crashes=1, late_messages=0))
     assert re.search(r"one vote an epoch: n(\d+) votes for .* in epoch 1", trace_of(found))
     assert "crashes" in trace_of(found)

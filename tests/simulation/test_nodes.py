@@ -103,7 +103,7 @@ def no_fsync_of_directories(patch: Patch) -> None:
 
 
 def answer_before_the_save(patch: Patch) -> None:
-    """Performs duty 5 before duty 2: a vote is sent before it is durable."""
+    """Performs effect 5 before effect 2: a vote is sent before it is durable."""
     perform = RaftDriver._perform
 
     def hasty(self: RaftDriver, effects: m.Effects) -> None:
@@ -190,7 +190,7 @@ def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
         cluster.commit_value("a")
         broker = cluster.replicas[2]
         assert cluster.run(10, lambda: broker.committed == cluster.checker.committed_end)
-        broker.die(power=False)
+        broker.crash(lose_power=False)
         broker.disk.online = True
         fd = os.open(f"{broker.disk.path}/meta/__cluster_metadata-0/quorum-state", os.O_RDWR | os.O_CREAT)
         os.ftruncate(fd, 0)
@@ -220,7 +220,7 @@ def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
         start = process.client.log.start_offset
         assert start not in [0, *(s.base_offset for s in process.client.log._log.segments)]
         assert start == process.client.log.earliest_snapshot().offset  # type: ignore[union-attr]
-        process.die(power=False)
+        process.crash(lose_power=False)
         process.start()
         assert cluster.run(5, lambda: process.started)
         assert process.client.log.start_offset == start
@@ -237,8 +237,8 @@ def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> N
         incarnation = process.current
         assert incarnation is not None
         process.propose(["b"])
-        incarnation.context.run(incarnation.client.driver._drain)
-        process.die(power=True)
+        incarnation.context.run(incarnation.client.driver._flush_proposals)
+        process.crash(lose_power=True)
         assert process.model.log.end == process.observer.durable_end() == before + 1
 
 

@@ -45,7 +45,7 @@ def others(world: World, replica: Replica) -> list[Replica]:
 
 
 def ask(world: World, replica: Replica, request: m.RaftRequest) -> ErrorCode:
-    token = replica.ask(request)
+    token = replica.request_from_outside(request)
     assert world.run(10, lambda: token in replica.replies)
     return replica.replies[token].error
 
@@ -103,7 +103,7 @@ def test_an_observer_returns_to_a_leader_that_is_no_bootstrap_server() -> None:
 def test_a_download_goes_on_after_the_leader_was_looked_for_anew() -> None:
     world = world_of(observers=1)
     observer = world.replicas[4]
-    observer.die(power=False)
+    observer.crash(lose_power=False)
     for i in range(3):
         end = world.commit_value(i)
         assert world.run(5, lambda end=end: all(r.committed >= end for r in others(world, observer)))  # type: ignore[misc]
@@ -128,7 +128,7 @@ def test_a_removal_that_only_the_removed_has_written_is_committed_by_it() -> Non
     [other] = others(world, leader)
     assert world.run(5, lambda: other.committed == leader.committed)
     world.isolate(leader.id)
-    leader.ask(m.RemoveVoter(leader.key))
+    leader.request_from_outside(m.RemoveVoter(leader.key))
     assert not leader.core.state.is_voter
     world.kill(leader.id)
     world.heal()

@@ -265,7 +265,7 @@ class ControllerChannel:
         def lost() -> None:
             """Notes a lost attempt in the next one. A controller that finds the change done then answers as
             if it had done it now."""
-            request_in_envelope.lost_tries = min(request_in_envelope.lost_tries + 1, 0x7FFF)
+            request_in_envelope.unanswered_attempts = min(request_in_envelope.unanswered_attempts + 1, 0x7FFF)
 
         started = self._loop.time()
         try:

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
-    from quorate.metadata import snapshot_emitter
+    from quorate.metadata import snapshot_generator
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.shared_replay import SharedReplay
-    from quorate.metadata.snapshot_emitter import SnapshotEmitter
+    from quorate.metadata.snapshot_generator import SnapshotGenerator
     from quorate.net import dispatch
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.runtime.client import RaftClient
 else:
-    snapshot_emitter = lazy_module("quorate.metadata.snapshot_emitter")
+    snapshot_generator = lazy_module("quorate.metadata.snapshot_generator")
     dispatch = lazy_module("quorate.net.dispatch")
     coordinators = lazy_module("quorate.broker.coordinators.service")
     replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
@@ -217,9 +217,9 @@ class BrokerServer:
 
     # --- start ------------------------------------------------------------------------------------
 
-    def _emitter(self) -> SnapshotEmitter:
+    def _emitter(self) -> SnapshotGenerator:
         get = self._config.get
-        return snapshot_emitter.SnapshotEmitter(
+        return snapshot_generator.SnapshotGenerator(
             self._raft,
             self.node_id,
             max_bytes=get("metadata.log.max.record.bytes.between.snapshots"),

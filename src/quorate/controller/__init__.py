@@ -2,26 +2,27 @@
 
 A handler is a function of (view, request, context) to a `Result`: the records to write, and the response
 to release when they are committed. State changes only where records are replayed
-(`quorate.metadata.image`). Only `driver`, `registration` and `warm_up` use asyncio tasks and timers.
+(`quorate.metadata.image`). Only `driver`, `controller_registrar` and `standby_preload` use asyncio tasks and
+timers.
 
-  context          the input and the result of a handler
-  continuation     the rest of a change that a handler makes in several batches
-  handlers/        one module for each API
-  replication/     partition changes and placement of replicas
-  brokers/         sessions and connections of brokers
-  requests/        requests from the listener to the handler
-  state            the images, the term, and the way to write records
-  driver           `QuorumController`, the listener of Raft
-  purgatory        responses that wait for their records to be committed
-  periodic_tasks   tasks of the active controller that run by time
-  activation       the first records of a new active controller
-  registration     registers this controller (KIP-919)
-  warm_up          prepares a standby for its activation
-  config           the controller's part of a node's configuration
-  config_schema    the effective configuration of a topic
-  record_versions  the version in which each record is written
-  topic_names      rules for the names of topics and nodes
-  clock            the clocks of the driver
+  context               the input and the result of a handler
+  batched_change        the rest of a change that a handler makes in several batches
+  handlers/             one module for each API
+  replication/          partition changes and placement of replicas
+  brokers/              sessions and connections of brokers
+  requests/             requests from the listener to the handler
+  state                 the images, the term, and the way to write records
+  driver                `QuorumController`, the listener of Raft
+  purgatory             responses that wait for their records to be committed
+  periodic_tasks        tasks that the active controller runs on a schedule
+  activation_records    the first records of a new active controller
+  controller_registrar  registers this controller (KIP-919)
+  standby_preload       prepares a standby for its activation
+  config                the controller's part of a node's configuration
+  config_schema         the effective configuration of a topic
+  record_versions       the version in which each record is written
+  topic_names           rules for the names of topics and nodes
+  clock                 the clocks of the driver
 
 Other packages import `config.ControllerConfig` and `driver.QuorumController`.
 """

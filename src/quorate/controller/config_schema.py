@@ -15,7 +15,7 @@ from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, ConfigError, ConfigType
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.lazy import lazy_module
-from quorate.metadata.image.parts import (
+from quorate.metadata.image.small_images import (
     ConfigsImage,
 )
 from quorate.protocol.config_resource import ConfigResourceType

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-MAX_LOST_TRIES = 1_000
-"""More tries than a broker makes of one request within its timeout of a minute."""
+MAX_UNANSWERED_ATTEMPTS = 1_000
+"""More attempts than a broker makes for one request within its timeout of a minute."""
 
 MIN_ISR = "min.insync.replicas"
 
@@ -42,9 +42,10 @@ class Context:
     """The circumstances of one request.
 
     `now_ms` is the wall clock in milliseconds, `now` the monotonic time in seconds, and `rng` the only
-    source of randomness. `request_id` is the same for every try of one forwarded request, and zero if it
-    is not known. `lost_tries` is the number of earlier tries without a definite response, which may have
-    been carried out. `continuation` is what an earlier call for this request has left over.
+    source of randomness. `request_id` is the same for every attempt of one forwarded request, and zero if it
+    is not known. `unanswered_attempts` is the number of earlier attempts without a definite response,
+    which may have been carried out. `continuation` is the work that an earlier call for this request has
+    left over.
     """
 
     now_ms: int
@@ -56,7 +57,7 @@ class Context:
     client_host: str = ""
     listener: str = ""
     request_id: bytes = ZERO_UUID
-    lost_tries: int = 0
+    unanswered_attempts: int = 0
     continuation: Continuation | None = None
 
     def uuid(self) -> bytes:
@@ -64,20 +65,26 @@ class Context:
         return random_uuid(self.rng.randbytes(16))
 
     def topic_id(self, name: str) -> bytes:
-        """The id of a topic that this try creates.
+        """The id of a topic that this attempt creates.
 
         It is random. If the id of the request is known, the topic id is derived from it, so that a later
-        try can tell whether this one was carried out. Each try has a different topic id, so that a topic
-        which was deleted meanwhile is not created again with the same id.
+        attempt can detect whether this one was carried out. Each attempt has a different topic id, so that a
+        topic which was deleted meanwhile is not created again with the same id.
         """
-        return self.uuid() if self.request_id == ZERO_UUID else self._id_by_try(name, self.lost_tries)
+        return (
+            self.uuid()
+            if self.request_id == ZERO_UUID
+            else self._id_by_attempt(name, self.unanswered_attempts)
+        )
 
-    def created_by_earlier_try(self, name: str, topic_id: bytes) -> bool:
-        """Whether an earlier try of this request created the topic with this name and id."""
-        tries = min(self.lost_tries, MAX_LOST_TRIES) if self.request_id != ZERO_UUID else 0
-        return any(topic_id == self._id_by_try(name, tried) for tried in range(tries))
+    def created_by_earlier_attempt(self, name: str, topic_id: bytes) -> bool:
+        """Whether an earlier attempt of this request created the topic with this name and id."""
+        attempts = (
+            min(self.unanswered_attempts, MAX_UNANSWERED_ATTEMPTS) if self.request_id != ZERO_UUID else 0
+        )
+        return any(topic_id == self._id_by_attempt(name, tried) for tried in range(attempts))
 
-    def _id_by_try(self, name: str, tried: int) -> bytes:
+    def _id_by_attempt(self, name: str, tried: int) -> bytes:
         digest = hashlib.blake2b(name.encode() + tried.to_bytes(4), key=self.request_id, digest_size=16)
         return random_uuid(digest.digest())
 

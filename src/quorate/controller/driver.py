@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.activation import ActivationError, activation_records
+from quorate.controller.activation_records import ActivationError, activation_records
 from quorate.controller.brokers.connections import BrokerConnections
 from quorate.controller.clock import NEVER, Clock, LoopClock
 from quorate.controller.config import ControllerConfig
+from quorate.controller.controller_registrar import ControllerRegistrar
 from quorate.controller.periodic_tasks import PeriodicTasks
-from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.requests.reads import read_routes
 from quorate.controller.requests.routes import WRITES
 from quorate.controller.requests.writes import WriteRequests
+from quorate.controller.standby_preload import StandbyPreload
 from quorate.controller.state import ControllerState
-from quorate.controller.warm_up import WarmUp
 from quorate.lazy import lazy_module
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
-from quorate.metadata.snapshot_emitter import SnapshotEmitter
+from quorate.metadata.snapshot_generator import SnapshotGenerator
 from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -52,7 +52,7 @@ STALL_S = 0.5
 time it received no heartbeat."""
 
 DRAIN_S = 0.25
-"""A controller that closes waits so long for its last records to commit, so that their clients need not
+"""A controller that closes waits this long for its last records to commit, so that their clients need not
 send the requests again."""
 
 
@@ -77,7 +77,7 @@ class QuorumController:
     ) -> None:
         self.state = ControllerState(config, raft, clock or LoopClock(), rng or Random(), on_fatal)
         self.tasks = PeriodicTasks(self.state)
-        self.snapshots = SnapshotEmitter(
+        self.snapshots = SnapshotGenerator(
             raft,
             config.node_id,
             max_bytes=config.snapshot_bytes,
@@ -87,7 +87,7 @@ class QuorumController:
         self._replay = replay or SharedReplay()
         self._requests = WriteRequests(self.state, BrokerConnections(self.state, self.connection_lost))
         self._registrar = ControllerRegistrar(self.state)
-        self._warm_up = WarmUp()
+        self._standby_preload = StandbyPreload()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,7 +102,7 @@ class QuorumController:
         """Begins to follow the log. Without `timers` the caller has to call `run_due`."""
         if timers:
             self._loop = asyncio.get_running_loop()
-            self._warm_up.begin()
+            self._standby_preload.begin()
         self.state.raft.register(self)
         self._arm()
 
@@ -111,7 +111,7 @@ class QuorumController:
         remaining requests with NOT_CONTROLLER and stops the timer. The owner of Raft shuts it down."""
         state = self.state
         state.closed = True
-        self._warm_up.close()
+        self._standby_preload.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,7 +146,7 @@ class QuorumController:
         if not batches or state.failed:
             return None
         if state.is_active:
-            if state.advance(batches[-1]):
+            if state.commit_up_to(batches[-1]):
                 self._replay.offer(state.image)
         elif too_many_at_once(batches):
             return self._apply_in_steps(batches)

@@ -1,4 +1,4 @@
-"""The tasks that the active controller runs by time. Each task returns the time of its next run."""
+"""The tasks that the active controller runs on a schedule. Each task returns the time of its next run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from quorate.protocol.errors import KafkaError
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
+    from quorate.controller.batched_change import Continuation
     from quorate.controller.brokers.sessions import Session
     from quorate.controller.context import View
-    from quorate.controller.continuation import Continuation
     from quorate.controller.handlers import delegation_tokens, elect_leaders
     from quorate.controller.replication import fencing
     from quorate.controller.replication.broker_changes import Located
     from quorate.controller.state import ControllerState
 
     _Elections = Callable[[View, Iterable[Located], int], list[Data]]
-    """(view, candidates, limit) -> the records of at most so many elections."""
+    """(view, candidates, limit) -> the records of at most `limit` elections."""
 else:
     fencing = lazy_module("quorate.controller.replication.fencing")
     delegation_tokens, elect_leaders = lazy_modules(
@@ -34,14 +34,14 @@ else:
 logger = logging.getLogger(__name__)
 
 _SLICE = 5_000
-"""The partitions that a sweep visits in one turn of the event loop, which takes about 2 ms."""
+"""The partitions that a scan visits in one turn of the event loop, which takes about 2 ms."""
 _PORTION_PAUSE_S = 0.002
 """The time between two checks whether a portion of a change is committed."""
 _FIRST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 """A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes
-after every failure (PeriodicTaskControlManager), but a dead broker must not lead partitions for so
-long."""
+after every failure (PeriodicTaskControlManager), but a dead broker must not lead partitions for
+that long."""
 
 
 @dataclass(slots=True)
@@ -50,26 +50,26 @@ class Task:
 
     name: str
     run: Callable[[float], float]
-    """Takes the present time and returns the time of the next run, in monotonic seconds, or NEVER."""
+    """Takes the current time and returns the time of the next run, in monotonic seconds, or NEVER."""
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
 
 
-class _Sweep:
-    """Visits partitions in as many turns as necessary."""
+class _PartitionScan:
+    """Visits all partitions, over as many turns of the event loop as necessary."""
 
-    __slots__ = ("_places", "ended", "written")
+    __slots__ = ("_places", "ended", "last_offset")
 
     def __init__(self, cursor: Iterator[tuple[bytes, int]]) -> None:
-        """`cursor` has the (topic id, partition id) pairs that existed when the sweep began."""
+        """`cursor` has the (topic id, partition id) pairs that existed when the scan began."""
         self._places = cursor
         self.ended = False
-        self.written = -1
-        """The offset of the last election."""
+        self.last_offset = -1
+        """The offset of the last record that this scan wrote, or -1."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
-        """The next partitions in their present state, without those that were deleted. A caller that
+        """The next partitions in their current state, without those that were deleted. A caller that
         stops early continues there in the next turn."""
         for _ in range(_SLICE):
             place = next(self._places, None)
@@ -88,20 +88,22 @@ class PeriodicTasks:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         config = state.config
-        self._preferred: _Sweep | None = None
-        self._unclean: _Sweep | None = None
-        self._clean: _Sweep | None = None
+        self._preferred: _PartitionScan | None = None
+        self._unclean: _PartitionScan | None = None
+        self._clean: _PartitionScan | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
-        self._repair = Task("elect leaders that an interrupted change has left out", self._elect_clean)
-        self._tasks = [Task("fence stale brokers", self._fence_stale), self._repair]
+        self._elect_leaderless = Task(
+            "elect leaders for partitions that an interrupted change left leaderless", self._elect_clean
+        )
+        self._tasks = [Task("fence stale brokers", self._fence_stale), self._elect_leaderless]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
         if config.leader_imbalance_check_interval_s is not None:
             self._tasks.append(Task("elect preferred leaders", self._elect_preferred))
         self._tasks.append(Task("elect unclean leaders", self._elect_unclean))
-        self._tasks.append(Task("time out requests", self._time_out))
+        self._tasks.append(Task("time out requests", self._expire_requests))
         if config.token_secret is not None:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
@@ -165,11 +167,12 @@ class PeriodicTasks:
         """Fences the brokers whose session has expired, one after the other."""
         state = self._state
         while True:
-            # One after the other: the leaderships of one broker may move to the next one.
+            # One broker at a time, each with a new view: leaderships may move to a broker whose session has
+            # expired too.
             if self._fencing is not None:
                 session, continuation, written = self._fencing
                 if state.committed_offset < written:
-                    return now + _PORTION_PAUSE_S  # records of requests wait behind at most one portion
+                    return now + _PORTION_PAUSE_S  # records of requests wait after at most one portion
             else:
                 expired = state.broker_sessions.next_expired(now)
                 if expired is None:
@@ -184,19 +187,21 @@ class PeriodicTasks:
                     )
                 written = state.write(records) if records else state.last_written
             except BaseException:
-                # The next try begins with the first partition again, since the changes of this portion
+                # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
                 state.broker_sessions.expire(session, now)
                 if continuation is not None:
-                    # A broker that sends a heartbeat before the next try is not fenced at all.
-                    self._repair.due = now + _LONGEST_RETRY_S
+                    # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
+                    # else would elect leaders for the partitions already changed.
+                    self._elect_leaderless.due = now + _LONGEST_RETRY_S
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
-        # Not before the first session may expire, and not later than a session that begins now.
+        # The next run is not before the earliest session can expire, and not after a session that begins
+        # now would.
         soonest = state.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 
@@ -212,28 +217,28 @@ class PeriodicTasks:
 
     def _elect_preferred(self, now: float) -> float:
         """Elects preferred leaders, one portion in each run."""
-        sweep, self._preferred = self._preferred, None  # a sweep that fails starts again
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._preferred = sweep
+        scan, self._preferred = self._preferred, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._preferred = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
+        if scan is None:
             topics = self._state.next_image.topics.by_id.values()
-            sweep = _Sweep(
+            scan = _PartitionScan(
                 (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
             )
-        self._preferred = self._elect(sweep, elect_leaders.preferred_elections, "preferred leaders")
+        self._preferred = self._elect(scan, elect_leaders.preferred_elections, "preferred leaders")
         interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
         return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
         """Elects leaders uncleanly for topics that allow it, one portion in each run."""
-        sweep, self._unclean = self._unclean, None  # a sweep that fails starts again
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._unclean = sweep
+        scan, self._unclean = self._unclean, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._unclean = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
-            sweep = _Sweep(self._state.next_image.topics.leaderless())
-        self._unclean = self._elect(sweep, elect_leaders.unclean_elections, "leaders uncleanly")
+        if scan is None:
+            scan = _PartitionScan(self._state.next_image.topics.leaderless())
+        self._unclean = self._elect(scan, elect_leaders.unclean_elections, "leaders uncleanly")
         interval_s = self._state.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
 
@@ -241,34 +246,34 @@ class PeriodicTasks:
         """Elects leaders for partitions that an interrupted change has left without one.
 
         Fencing a broker of many partitions takes several batches. If a term ends between two of them,
-        partitions have no leader although their broker is active. No other event would elect it, because
-        the broker is neither fenced nor unfenced.
+        partitions have no leader although a broker in their ISR is active. No other event would elect one,
+        because the state of that broker does not change.
         """
-        sweep, self._clean = self._clean, None  # a sweep that fails starts again
-        if sweep is not None and self._state.committed_offset < sweep.written:
-            self._clean = sweep
+        scan, self._clean = self._clean, None  # a scan that fails starts over
+        if scan is not None and self._state.committed_offset < scan.last_offset:
+            self._clean = scan
             return now + _PORTION_PAUSE_S
-        if sweep is None:
-            sweep = _Sweep(self._state.next_image.topics.leaderless())
-        self._clean = self._elect(sweep, elect_leaders.clean_elections, "leaders")
+        if scan is None:
+            scan = _PartitionScan(self._state.next_image.topics.leaderless())
+        self._clean = self._elect(scan, elect_leaders.clean_elections, "leaders")
         return NEVER if self._clean is None else now
 
-    def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
-        """Runs one turn of a sweep. Returns the sweep, or None at its end.
+    def _elect(self, scan: _PartitionScan, elections: _Elections, what: str) -> _PartitionScan | None:
+        """Runs one turn of a scan. Returns the scan, or None at its end.
 
         The next turn waits until the elections of this one are committed, so that records of requests
-        wait behind at most one turn.
+        wait for at most one turn.
         """
         state = self._state
         view = state.view()
         limit = state.config.max_elections_per_run
-        records = elections(view, sweep.turn(view.image.topics), limit)
+        records = elections(view, scan.turn(view.image.topics), limit)
         if records:
             state.log_info("Electing %s for %d partition(s).", what, len(records))
-            sweep.written = state.write(records)
-        return sweep if len(records) >= limit or not sweep.ended else None
+            scan.last_offset = state.write(records)
+        return scan if len(records) >= limit or not scan.ended else None
 
-    def _time_out(self, now: float) -> float:
+    def _expire_requests(self, now: float) -> float:
         """Fails the requests whose timeout has expired."""
         pending = self._state.pending
         pending.expire(now)

@@ -114,8 +114,8 @@ class ControllerState:
         )
 
     def context(self, ctx: RequestContext | None = None) -> Context:
-        """The circumstances for one call of a handler, at the present time. `ctx` is None for a write
-        that this controller makes by itself."""
+        """The context of one handler call, at the current time. `ctx` is None for a write that this
+        controller makes by itself."""
         clock = self.clock
         if ctx is None:
             return Context(now_ms=clock.now_ms(), now=clock.now(), rng=self._rng)
@@ -129,7 +129,7 @@ class ControllerState:
             client_host=ctx.client_host,
             listener=ctx.listener,
             request_id=ctx.request_id,
-            lost_tries=ctx.lost_tries,
+            unanswered_attempts=ctx.unanswered_attempts,
         )
 
     def write(self, records: list[Data], *, atomic: bool = False) -> int:
@@ -193,14 +193,14 @@ class ControllerState:
         self.broker_sessions.activate(self.image.cluster.brokers.values(), now, own)
 
     def end_term(self) -> None:
-        """Makes this controller a standby. Records that are written but not committed may still come
-        back through the log."""
+        """Makes this controller a standby. Records that were written but not committed may still be
+        committed by the next leader, and then arrive through the log."""
         self.epoch = NO_EPOCH
         self._next = None
         self._chain.clear()
         self.pending.fail_all(self.not_controller)
 
-    def advance(self, last: CommittedBatch) -> bool:
+    def commit_up_to(self, last: CommittedBatch) -> bool:
         """Moves the committed image of the active controller along the chain of writes. Returns whether
         the image now has exactly the records up to the end of this batch."""
         chain = self._chain
@@ -218,10 +218,12 @@ class ControllerState:
 
     def release_responses(self) -> None:
         """Releases the responses whose records are stable: committed, and outside of an open
-        transaction."""
+        metadata transaction (KIP-868)."""
         if self.pending:
-            opened = self.image.transaction
-            self.pending.release(self.committed_offset if opened is None else opened.offset - 1)
+            open_transaction = self.image.transaction
+            self.pending.release(
+                self.committed_offset if open_transaction is None else open_transaction.offset - 1
+            )
 
     def fail(self, error: BaseException) -> None:
         """Stops this controller after an error that it cannot recover from. Calls `on_fatal`, or raises

@@ -21,7 +21,7 @@ from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestT
 from quorate.net.framing import FrameReader
 from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request_parts
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.schema import Request, Response
 
 if TYPE_CHECKING:

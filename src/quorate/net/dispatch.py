@@ -105,7 +105,7 @@ class RequestContext:
     """The connection that the request arrived on; None for a request in an Envelope."""
     request_id: bytes = ZERO_UUID
     """An id that all tries of one forwarded request share; zeros if unknown."""
-    lost_tries: int = 0
+    unanswered_attempts: int = 0
     """The number of earlier tries without a usable response, which may have been carried out."""
 
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quorate.net.errors import ProtocolViolation
+from quorate.protocol.file_region import FileRegion, HasFileno
 from quorate.protocol.page_cache import WARM_BYTES, read_ahead, resident_bytes
-from quorate.protocol.regions import FileRegion, HasFileno
 
 Part = bytes | bytearray | memoryview | FileRegion
 

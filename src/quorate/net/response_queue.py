@@ -11,7 +11,7 @@ from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext
 from quorate.net.output import Part
 from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 _JOIN_BYTES = 65_536
 """Responses up to this size are copied into one buffer: one system call costs more than the copy."""

@@ -5,8 +5,8 @@ serves HTTP.
 - server: KafkaServer, which starts and stops the parts of a node in order
 - log_directories: locks the log directories and checks which are usable
 - raft_config: the settings of the Raft replica, from the configuration of the node
-- unsupported: refuses settings that this implementation does not support
-- process: limit of open files, standard streams, garbage collector
+- unsupported_configs: refuses settings that this implementation does not support
+- process_setup: limit of open files, standard streams, garbage collector
 - logging_config: level and layout of the log output
 - properties: a node's configuration from a properties file and the command line
 - metrics: collects the metrics of a node's parts for Prometheus

@@ -30,7 +30,7 @@ def start_process(
     """Runs a Python module that starts a node and stops it when its standard input ends.
 
     The node has a session of its own, so that Ctrl-C in the terminal reaches only the parent, which
-    stops the nodes in order. The kernel closes the standard input of a node even if its parent is
+    stops the nodes cleanly. The kernel closes the standard input of a node even if its parent is
     killed with SIGKILL.
     """
     return subprocess.Popen(

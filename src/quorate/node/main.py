@@ -53,9 +53,13 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
         if not stop.done():
             logger.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
             stop.set_result(None)
-        elif not server.hurrying:
-            logger.warning("[KafkaServer id=%d] second %s: waiting for nobody any more", config.node_id, name)
-            server.hurry()
+        elif not server.skipping_waits:
+            logger.warning(
+                "[KafkaServer id=%d] second %s: no longer waiting for other nodes and clients",
+                config.node_id,
+                name,
+            )
+            server.skip_waits()
         else:
             logger.warning("[KafkaServer id=%d] third %s: ending at once", config.node_id, name)
             sys.stdout.flush()

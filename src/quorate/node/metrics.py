@@ -3,7 +3,7 @@
 A metric is named `group_name` with underscores, like the metrics of Apache Kafka that Prometheus' JMX
 exporter serves: current-epoch of kafka.server:type=raft-metrics is
 kafka_server_raft_metrics_current_epoch. A metric with states is a StateSet of OpenMetrics: one series
-for each state, 1 for the present one and 0 for the others. A metric whose value is text is an Info of
+for each state, 1 for the current one and 0 for the others. A metric whose value is text is an Info of
 OpenMetrics: a series with the value 1 and the text as a label.
 """
 
@@ -38,7 +38,7 @@ class Metric(Protocol):
 
 
 Source = Callable[[], Iterable[Metric]]
-"""Returns the present metrics of one part of the node."""
+"""Returns the current metrics of one part of the node."""
 
 
 class MetricsCollector:
@@ -54,7 +54,7 @@ class MetricsCollector:
         self._sources.append((group, source))
 
     def collect(self) -> Iterator[MetricFamily]:
-        """Yields the present metrics of every source. A source that fails is logged and left out."""
+        """Yields the current metrics of every source. A source that fails is logged and left out."""
         for group, source in self._sources:
             try:
                 metrics = list(source())

@@ -3,14 +3,15 @@
 The order of the start is:
 
 1. All sockets are bound, so that a busy port ends the start before anything is changed. /metrics and
-   /health serve.
+   /health accept requests.
 2. The log directories are locked and checked.
 3. The Raft replica opens the metadata log.
-4. The controller starts and its listeners serve.
-5. The broker registers, catches up with the metadata and recovers its logs, and its listeners serve.
+4. The controller starts, and its listeners accept requests.
+5. The broker registers, catches up with the metadata and recovers its logs, and its listeners
+   accept requests.
 
 The stop is in reverse order. The broker stops by a controlled shutdown, during which its listeners
-still serve.
+still accept requests.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from quorate.net.server import Listener
 from quorate.node.http.endpoint import HttpEndpoint
 from quorate.node.log_directories import LogDirectories
 from quorate.node.metrics import MetricsCollector
-from quorate.node.process import (
+from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
     log_file_cache_size,
@@ -48,7 +49,7 @@ from quorate.node.process import (
     raise_open_file_limit,
 )
 from quorate.node.raft_config import raft_config
-from quorate.node.unsupported import check_supported
+from quorate.node.unsupported_configs import check_supported
 from quorate.protocol.uuids import random_uuid, uuid_text
 from quorate.raft.runtime.client import RaftClient
 
@@ -78,7 +79,7 @@ _LEADERLESS_S = 1.5
 
 
 class KafkaServer:
-    """A node.
+    """A Kafka node: a broker, a controller or both.
 
     `fault` completes with the error when the node cannot continue. The caller then calls `shutdown`.
     """
@@ -100,7 +101,7 @@ class KafkaServer:
         self._http = HttpEndpoint(config.node_id, self.metrics, self.health, self._fail)
         self._phase_now = "starting"
         self._ready = False
-        self.hurrying = False
+        self.skipping_waits = False
         self._started_at = time.perf_counter()
         self._start_time_ms = time.time_ns() // 1_000_000
 
@@ -120,7 +121,7 @@ class KafkaServer:
             logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles))
         )
         disable_garbage_collection()
-        allowed = raise_open_file_limit()
+        open_file_limit = raise_open_file_limit()
         for endpoint in config.listeners:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
@@ -139,7 +140,7 @@ class KafkaServer:
                 config,
                 cluster_id=self.cluster_id,
                 directory_id=directory_id,
-                endpoints=self._bound(config.advertised_controller_listeners),
+                endpoints=self._with_bound_ports(config.advertised_controller_listeners),
                 on_fatal=self._fail,
             ),
             files=None,
@@ -155,9 +156,9 @@ class KafkaServer:
         self._warn_if_replaced(directory_id)
         self._warn_if_without_voters()
         if config.is_controller:
-            await self._start_controller(allowed)
+            await self._start_controller(open_file_limit)
         if config.is_broker:
-            self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, allowed))
+            self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, open_file_limit))
             await self._starting
         enable_garbage_collection()
         self._ready, self._phase_now = True, "running"
@@ -166,9 +167,7 @@ class KafkaServer:
         )
 
     def _warn_if_replaced(self, directory_id: bytes) -> None:
-        """Warns if the quorum knows this voter with another directory id, with which it cannot vote
-        (KIP-853).
-        """
+        """Warns if the voter set has another directory id for this node, so that it cannot vote (KIP-853)."""
         voter = self.raft.voters.by_id.get(self.config.node_id)
         if (
             self.config.is_controller
@@ -199,7 +198,7 @@ class KafkaServer:
             )
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Returns whether every listener serves, and the members of the answer of /health."""
+        """Returns whether every listener accepts requests, and the fields of the /health response."""
         members: dict[str, object] = {
             "ready": self._ready,
             "phase": self._phase_now,
@@ -218,7 +217,7 @@ class KafkaServer:
             }
         return self._ready, members
 
-    async def _start_controller(self, allowed: int) -> None:
+    async def _start_controller(self, open_file_limit: int) -> None:
         config = self.config
         self.controller = controller_driver.QuorumController(
             controller_config.ControllerConfig.from_kafka_config(
@@ -226,7 +225,7 @@ class KafkaServer:
                 cluster_id=self.cluster_id,
                 incarnation_id=random_uuid(),
                 bootstrap=bootstrap.read_bootstrap(config.metadata_log_dir),
-                listeners=self._bound(config.advertised_controller_listeners),
+                listeners=self._with_bound_ports(config.advertised_controller_listeners),
             ),
             self.raft,
             on_fatal=self._fail,
@@ -236,29 +235,31 @@ class KafkaServer:
         dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
         dispatcher.register_all(self.raft.routes)
         dispatcher.register_all(self.controller.routes)
-        await self._serve(config.controller_listeners, dispatcher, allowed)
+        await self._serve(config.controller_listeners, dispatcher, open_file_limit)
         self._phase("controller serves")
 
-    async def _start_broker(self, directory_ids: dict[Path, bytes], allowed: int) -> None:
+    async def _start_broker(self, directory_ids: dict[Path, bytes], open_file_limit: int) -> None:
         config = self.config
         broker = self.broker = broker_server.BrokerServer(
             config,
             self.raft,
             cluster_id=self.cluster_id,
             directory_ids=directory_ids,
-            files=OpenFiles(log_file_cache_size(allowed)),
+            files=OpenFiles(log_file_cache_size(open_file_limit)),
             start_time_ms=self._start_time_ms,
             on_fault=self._fail,
             replay=self._replay,
         )
-        await broker.start(self._bound(config.advertised_broker_listeners))
+        await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
         dispatcher = Dispatcher(ListenerKind.BROKER, features=broker.features, narrow=broker.narrow)
         dispatcher.register_all(broker.routes)
-        await self._serve(config.broker_listeners, dispatcher, allowed)
-        broker.subscribe_configs(partial(self._limit_connections, broker, allowed))
+        await self._serve(config.broker_listeners, dispatcher, open_file_limit)
+        broker.subscribe_configs(partial(self._limit_connections, broker, open_file_limit))
 
-    async def _serve(self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, allowed: int) -> None:
+    async def _serve(
+        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, open_file_limit: int
+    ) -> None:
         get = self.config.get
         idle_ms = get("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
@@ -268,7 +269,7 @@ class KafkaServer:
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
         )
-        limits = self._with_counts(limits, lambda name: str(get(name)), allowed)
+        limits = self._with_connection_limits(limits, lambda name: str(get(name)), open_file_limit)
         for endpoint in endpoints:
             await self.listeners[endpoint.name].start(
                 endpoint.host,
@@ -279,33 +280,33 @@ class KafkaServer:
                 security_protocol=endpoint.security_protocol,
             )
 
-    def _limit_connections(self, broker: broker_server.BrokerServer, allowed: int) -> None:
+    def _limit_connections(self, broker: broker_server.BrokerServer, open_file_limit: int) -> None:
         """Applies the dynamic limits on the number of connections to clients that connect from now on."""
         names = {endpoint.name for endpoint in self.config.broker_listeners}
         for listener in [listener for name, listener in self.listeners.items() if name in names]:
             try:
-                listener.limits = self._with_counts(
-                    listener.limits, lambda name: broker.config_value(name) or "", allowed
+                listener.limits = self._with_connection_limits(
+                    listener.limits, lambda name: broker.config_value(name) or "", open_file_limit
                 )
-            except (ConfigError, ValueError) as error:  # another implementation accepted it
+            except (ConfigError, ValueError) as error:  # a controller of Apache Kafka has accepted this value
                 self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
                 return
 
-    def _with_counts(
-        self, limits: ConnectionLimits, value: Callable[[str], str], allowed: int
+    def _with_connection_limits(
+        self, limits: ConnectionLimits, value: Callable[[str], str], open_file_limit: int
     ) -> ConnectionLimits:
         """Returns the limits with the configured numbers of connections. Raises ConfigError, ValueError."""
         overrides = "max.connections.per.ip.overrides"
         return replace(
             limits,
             max_connections=max_connections_per_listener(
-                allowed, len(self.config.listeners), int(value("max.connections"))
+                open_file_limit, len(self.config.listeners), int(value("max.connections"))
             ),
             max_connections_per_ip=int(value("max.connections.per.ip")),
             max_connections_per_ip_overrides=parse_connections_per_ip(overrides, value(overrides)),
         )
 
-    def _bound(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    def _with_bound_ports(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """Returns the endpoints with the bound port in place of port 0."""
         return tuple(e if e.port else e.with_port(self.listeners[e.name].port) for e in endpoints)
 
@@ -330,7 +331,7 @@ class KafkaServer:
         if self._raft_started:
             self._raft_started = False
             # A follower may stop at once. A leader waits until another replica is elected.
-            wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
+            wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.skipping_waits else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
         # Last, because a leader that resigns still answers requests of the other voters.
         await self._step("controller listeners", self._close_listeners(set(self.listeners)))
@@ -338,11 +339,12 @@ class KafkaServer:
         self._directories.release()
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
-    def hurry(self) -> None:
-        """Makes a running `shutdown` wait no longer for other nodes or clients. Files are still closed
-        in order.
+    def skip_waits(self) -> None:
+        """Makes a running `shutdown` stop waiting for other nodes and clients.
+
+        Files are still closed cleanly.
         """
-        self.hurrying = True
+        self.skipping_waits = True
         if self._stopping_broker is not None:
             self._stopping_broker.lifecycle.shutting_down()
 
@@ -351,7 +353,9 @@ class KafkaServer:
         watch = asyncio.create_task(self._give_up_without_quorum(broker))
         try:
             wanted = (
-                self.config.get("controlled.shutdown.enable") and not self.hurrying and not self._raft_failed
+                self.config.get("controlled.shutdown.enable")
+                and not self.skipping_waits
+                and not self._raft_failed
             )
             timeout_s = _CONTROLLED_SHUTDOWN_S if wanted else 0.0
             await broker.shutdown(timeout_s, stop_serving=lambda: self._close_listeners(names))
@@ -363,13 +367,13 @@ class KafkaServer:
         """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
         That is the case when the last nodes of a cluster stop together. Until then clients are served,
-        as in Apache Kafka. While this node has no contact to a leader, it accepts no appends: leaderships
+        as in Apache Kafka. Without contact with the quorum leader nothing can be appended: leaderships
         cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer keeps its leader while it cannot reach it. After this time another one must have
-        # been elected.
+        # An observer keeps following its leader even if it cannot reach that leader. After this time, a
+        # new leader must have been elected.
         unheard_s = (
             _LEADERLESS_S
             + (
@@ -379,7 +383,7 @@ class KafkaServer:
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(_LEADERLESS_S / 4)  # no event tells that a leader stays unknown
+            await asyncio.sleep(_LEADERLESS_S / 4)  # no event says that the leader is still unknown
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader
@@ -396,7 +400,7 @@ class KafkaServer:
 
     async def _close_listeners(self, names: set[str]) -> None:
         for name in names & self.listeners.keys():
-            await self.listeners.pop(name).close(0.0 if self.hurrying else _LISTENER_GRACE_S)
+            await self.listeners.pop(name).close(0.0 if self.skipping_waits else _LISTENER_GRACE_S)
 
     async def _close_controller(self) -> None:
         if self.controller is not None:

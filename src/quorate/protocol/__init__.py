@@ -11,7 +11,7 @@
     error_response   the response to a request that failed
     json             messages as JSON
     encoded          messages that are encoded once and sent many times
-    regions          ranges of files that are sent without a copy
+    file_region      ranges of files that are sent without a copy
     page_cache       checks whether bytes of a file are in the page cache
     uuids            uuids and their text
     config_resource  the types of resources that have configurations

@@ -15,9 +15,9 @@ from struct import Struct as Packing
 from typing import Final
 
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.headers import RequestHeader, ResponseHeader
 from quorate.protocol.primitives import Buffer
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 
 

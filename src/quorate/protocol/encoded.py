@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorate.protocol.errors import EncodeError
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 
 class EncodedStructs(list[bytes]):

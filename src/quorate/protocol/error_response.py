@@ -13,8 +13,8 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Request, Response, Struct
 
 # One row for each API, its lowest version and one item for each level of nesting: the response's list,
-# the request's list, and the fields that tell the item (`theirs>ours` where the names differ). An item
-# of the request that is no struct (a topic's name, a partition's number) is itself the field.
+# the request's list, and the fields that identify the item (`theirs>ours` where the names differ). An item
+# of the request that is not a struct (a topic's name, a partition's number) is itself the field.
 _Level = tuple[str, str, str]
 _PARTITIONS: Final[_Level] = ("partitions", "partitions", "partition")
 _BY_INDEX: Final[_Level] = ("partitions", "partitions", "partition_index")

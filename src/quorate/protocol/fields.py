@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.primitives import Buffer, Records
-from quorate.protocol.regions import FileRegion
 
 int8 = Annotated[int, "int8"]
 int16 = Annotated[int, "int16"]
@@ -201,7 +201,7 @@ class MessageClass(StructClass, Protocol):
 
 
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
-"""(buffer, position, end) -> (message, position behind it)."""
+"""(buffer, position, end) -> (message, position after it)."""
 
 Encoder: TypeAlias = Callable[[Any, bytearray, list[Buffer | FileRegion]], None]
 """(message, part under construction, finished parts). The encoder appends the part to the finished ones."""

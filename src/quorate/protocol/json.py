@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from quorate.protocol.errors import DecodeError, EncodeError
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from quorate.protocol.uuids import parse_uuid, uuid_text
 

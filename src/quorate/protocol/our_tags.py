@@ -23,7 +23,7 @@ CHANGED_END_POINTS: Final = 10011
 SNAPSHOT_PREFIX_DIGEST: Final = 10012
 SNAPSHOT_SAME_PREFIX: Final = 10013
 FORWARDED_REQUEST_ID: Final = 10014
-FORWARDED_REQUEST_LOST_TRIES: Final = 10015
+FORWARDED_REQUEST_UNANSWERED_ATTEMPTS: Final = 10015
 
 REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     START_TIME_MS: (
@@ -75,7 +75,7 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     ),
     SNAPSHOT_PREFIX_DIGEST: (
         ("FetchSnapshotRequest.PartitionSnapshot.prefix_digest",),
-        "SHA-256 of the headers of the whole batches before `position`, which came from another replica; "
+        "SHA-256 of the headers of the complete batches before `position`, which came from another replica; "
         "null nothing to compare",
     ),
     SNAPSHOT_SAME_PREFIX: (
@@ -84,12 +84,12 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     ),
     FORWARDED_REQUEST_ID: (
         ("EnvelopeRequest.request_id",),
-        "the same for every try of one forwarded request; the ids of the topics that it creates follow from "
-        "it; zero not known",
+        "the same for every attempt of one forwarded request; the ids of the topics that it creates follow "
+        "from it; zero not known",
     ),
-    FORWARDED_REQUEST_LOST_TRIES: (
-        ("EnvelopeRequest.lost_tries",),
-        "so many tries before this one had no answer that counts: they may have been carried out",
+    FORWARDED_REQUEST_UNANSWERED_ATTEMPTS: (
+        ("EnvelopeRequest.unanswered_attempts",),
+        "the number of earlier attempts without a definite response: they may have been carried out",
     ),
 }
 """Number to (where the field is, what it means)."""

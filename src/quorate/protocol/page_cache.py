@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
-from quorate.protocol.regions import HasFileno
+from quorate.protocol.file_region import HasFileno
 
 PROBE_EVERY_BYTES = 256 << 10
 """The distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs

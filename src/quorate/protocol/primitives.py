@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from quorate.protocol.errors import DecodeError, EncodeError
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Records: TypeAlias = (
@@ -37,7 +37,10 @@ _write_i32 = _I32.pack
 
 
 def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits. Raises DecodeError when it is longer, IndexError when cut."""
+    """An unsigned varint of at most 32 bits.
+
+    Raises DecodeError when it is longer, IndexError when it is truncated.
+    """
     x = b[p]
     if x < 128:
         return x, p + 1
@@ -58,7 +61,10 @@ def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
 
 
 def read_uvarlong(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 64 bits. Raises DecodeError when it is longer, IndexError when cut."""
+    """An unsigned varint of at most 64 bits.
+
+    Raises DecodeError when it is longer, IndexError when it is truncated.
+    """
     x = shift = 0
     while True:
         c = b[p]
@@ -356,7 +362,7 @@ def write_nullable_compact_bytes(o: bytearray, x: Buffer | None) -> None:
 def write_records(
     parts: list[Buffer | FileRegion], o: bytearray, x: Records, write_len: Callable[[bytearray, int], None]
 ) -> bytearray:
-    """Appends the length of `x` to the present part, adds `x` as parts without a copy, and returns a new
+    """Appends the length of `x` to the current part, adds `x` as parts without a copy, and returns a new
     part.
     """
     pieces = x if isinstance(x, list) else [x]

@@ -54,8 +54,8 @@ from quorate.protocol.fields import (
     uint32,
     uuid,
 )
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.primitives import Buffer, Records, parse_tags
-from quorate.protocol.regions import FileRegion
 from quorate.protocol.uuids import ZERO_UUID, uuid_text
 
 __all__ = [
@@ -175,7 +175,7 @@ class Message(Struct):
     MAX_VERSION: ClassVar[int] = -1
     FLEXIBLE: ClassVar[Range] = NEVER
     UNSTABLE_LAST: ClassVar[bool] = False
-    """Whether the last version may still change. It is advertised only if the operator asks for it."""
+    """Whether the last version may still change. It is advertised only if the operator enables it."""
     LISTENERS: ClassVar[frozenset[str]] = frozenset()
 
     _decoders: ClassVar[dict[int, Decoder]]
@@ -217,7 +217,7 @@ class Message(Struct):
         """The compiled decoder of a version, for loops over many messages. Other callers use `read` or
         `decode`.
 
-        The decoder raises IndexError or struct.error for input that is cut off, and DecodeError for
+        The decoder raises IndexError or struct.error for input that is truncated, and DecodeError for
         other malformed input.
         """
         try:
@@ -236,7 +236,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buf: Buffer, version: int) -> Self:
-        """The message in `buf`. Raises DecodeError for malformed bytes and for bytes left behind the
+        """The message in `buf`. Raises DecodeError for malformed bytes and for bytes left after the
         message."""
         message, end = cls.read(buf, 0, version)
         if end != len(buf):
@@ -245,7 +245,7 @@ class Message(Struct):
 
     @classmethod
     def read(cls, buf: Buffer, pos: int, version: int) -> tuple[Self, int]:
-        """The message at `pos` and the position behind it. Raises DecodeError for malformed bytes."""
+        """The message at `pos` and the position after it. Raises DecodeError for malformed bytes."""
         decode = cls.decoder(version)
         try:
             return decode(buf, pos, len(buf))

@@ -8,6 +8,6 @@
 - `rate_limited_log`: limits how often a message is logged.
 
 Other packages may import `types`, `config`, `runtime.client`, `runtime.delivery`, `runtime.metrics`,
-`runtime.ports`, `core.voters`, and what they read of `storage`. `storage` imports the values of `core`,
+`runtime.interfaces`, `core.voters`, and what they read of `storage`. `storage` imports the values of `core`,
 and `runtime` imports both.
 """

@@ -141,7 +141,7 @@ class RaftParams:
     fetch_max_wait_ms: int = 500
     kraft_versions: tuple[int, int] = (0, 1)  # supported range of the feature kraft.version
     auto_join: bool = False  # controller.quorum.auto.join.enable
-    quick_failover: bool = True  # ask for pre-votes soon after the leader's connection was reset
+    quick_failover: bool = True  # request pre-votes soon after the leader's connection was reset
 
     @property
     def check_quorum_s(self) -> float:

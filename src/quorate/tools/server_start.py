@@ -15,11 +15,11 @@ from quorate.lazy import lazy_modules
 from quorate.tools.command_line import Parser, ToolError, run
 
 if TYPE_CHECKING:
-    from quorate.node import logging_config, process, properties
+    from quorate.node import logging_config, process_setup, properties
     from quorate.node import main as node_main
 else:
-    logging_config, process, properties, node_main = lazy_modules(
-        "quorate.node", "logging_config", "process", "properties", "main"
+    logging_config, process_setup, properties, node_main = lazy_modules(
+        "quorate.node", "logging_config", "process_setup", "properties", "main"
     )
 
 
@@ -51,7 +51,7 @@ def _main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
 
-    process.open_standard_streams()
+    process_setup.open_standard_streams()
     logging_config.configure(args.log_level)
     config = properties.load_config(args.config, args.override)
     if args.daemon:

@@ -10,8 +10,8 @@ from typing import Any
 
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
-from quorate.protocol.regions import FileRegion
 from quorate.records.batch import control_records, decode_records, iter_batches, verify_crc
 from quorate.records.control import ControlRecordType
 

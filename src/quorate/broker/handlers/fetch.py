@@ -33,7 +33,7 @@ from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
-    from quorate.protocol.regions import FileRegion
+    from quorate.protocol.file_region import FileRegion
 
 AT_ONCE = 500
 """Partitions of a Fetch, with those of its session, that are handled in one turn of the event loop."""

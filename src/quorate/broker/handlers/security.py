@@ -18,7 +18,7 @@ from quorate.protocol.messages.describe_client_quotas import DescribeClientQuota
 from quorate.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
-from quorate.security.unenforced import refuse_quotas, token_refusal
+from quorate.security.unenforced_apis import refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services

@@ -21,7 +21,7 @@ from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 if TYPE_CHECKING:
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.metadata.image import MetadataImage
-    from quorate.metadata.snapshot_emitter import SnapshotEmitter
+    from quorate.metadata.snapshot_generator import SnapshotGenerator
     from quorate.raft.runtime.delivery import Steps
     from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
@@ -41,7 +41,7 @@ class BrokerMetadataListener:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[BaseException], None],
         replay: SharedReplay | None = None,
-        snapshots: SnapshotEmitter | None = None,
+        snapshots: SnapshotGenerator | None = None,
     ) -> None:
         self._node_id = node_id
         self._replay = replay or SharedReplay()

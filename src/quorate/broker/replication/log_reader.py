@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.log.partition.partition_log import PartitionLog
-    from quorate.protocol.regions import FileRegion
+    from quorate.protocol.file_region import FileRegion
 
 logger = logging.getLogger("quorate.broker.fetch")
 UNKNOWN_OFFSET = -1

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from quorate.controller.context import View
-from quorate.metadata.image.parts import AclsImage
+from quorate.metadata.image.small_images import AclsImage
 from quorate.metadata.records import AccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.security.unenforced import refuse_acls
+from quorate.security.unenforced_apis import refuse_acls
 
 ANY = 1
 RESOURCE_TYPES = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping
 
 from quorate.controller.context import Context, Result, View, bounded
-from quorate.metadata.image.parts import QuotaEntity
+from quorate.metadata.image.small_images import QuotaEntity
 from quorate.metadata.records import ClientQuotaRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
-from quorate.controller.replication.partition_change import change_of
+from quorate.controller.replication.partition_change import partition_change_for
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode
@@ -42,7 +42,7 @@ def alter_partition(
 def _requested_changes(
     request: AlterPartitionRequest, response: AlterPartitionResponse
 ) -> Iterator[tuple[AlterPartitionResponse.TopicData, AlterPartitionRequest.PartitionData]]:
-    """Each change of the request, with the topic of the response that its result belongs to."""
+    """Yields each requested change, with the topic of the response that takes its result."""
     for topic in request.topics:
         answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id)
         response.topics.append(answer)
@@ -73,7 +73,7 @@ def _alter_one(
     if error != NONE:
         logger.info("AlterPartition of %s-%d by broker %d is rejected: %s", topic.name, index, broker_id, why)
         return _rejected(index, error)
-    change = change_of(view, topic, index)
+    change = partition_change_for(view, topic, index)
     change.isr = tuple(member for member, _ in members)
     change.leader_recovery_state = wanted.leader_recovery_state
     record = change.build()
@@ -87,8 +87,8 @@ def _alter_one(
         if record.leader != NO_LEADER_CHANGE:
             leader, leader_epoch = record.leader, leader_epoch + 1
             if leader != broker_id:
-                # The change completes a reassignment that moves the leadership to another broker. It is
-                # written, and the sender receives it through the log.
+                # The change completes a reassignment that moves the leadership to another broker. Its
+                # record is written, and the sender learns the new leader from the metadata log.
                 return _rejected(index, ErrorCode.NEW_LEADER_ELECTED)
     return AlterPartitionResponse.PartitionData(
         partition_index=index,
@@ -115,7 +115,7 @@ def _rejection_reason(
     controller."""
     if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
         # The sender has newer metadata, so this controller has most likely been replaced.
-        return ErrorCode.NOT_CONTROLLER, "its epochs are newer than this controller knows"
+        return ErrorCode.NOT_CONTROLLER, "its epochs are newer than those this controller knows"
     if wanted.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}"
     if broker_id != partition.leader:

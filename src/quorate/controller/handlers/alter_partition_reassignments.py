@@ -2,14 +2,14 @@
 
 A reassignment first adds the new replicas: the replica list becomes the target replicas followed by the
 replicas to remove. The next change of the ISR completes the reassignment when the ISR contains every
-target replica (see `PartitionChange`). If it does so already, the reassignment completes at once.
+target replica (see `PartitionChangeBuilder`). If it does so already, the reassignment completes at once.
 """
 
 from __future__ import annotations
 
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.controller.replication.new_partitions import check_manual_replicas
-from quorate.controller.replication.partition_change import Election, change_of
+from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.image.partitions import PartitionImage
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -86,7 +86,7 @@ def _alter(
         )
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     adding = tuple(sorted(set(target) - set(partition.replicas)))
-    change = change_of(view, topic, wanted.partition_index, election=Election.ONLINE)
+    change = partition_change_for(view, topic, wanted.partition_index, election=Election.ONLINE)
     change.replicas = target + removing
     if removing:
         change.removing = removing
@@ -123,7 +123,7 @@ def _cancel(view: View, topic: TopicImage, partition_id: int, partition: Partiti
                 "would take an unclean leader election, which unclean.leader.election.enable=false forbids.",
             )
         isr = (replicas[0],)
-    change = change_of(view, topic, partition_id)
+    change = partition_change_for(view, topic, partition_id)
     change.isr, change.replicas = isr, replicas
     change.removing = change.adding = ()
     return change.build()

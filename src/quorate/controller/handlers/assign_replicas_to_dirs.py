@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
-from quorate.controller.replication.partition_change import Election, change_of
+from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.features import FIRST_DIRECTORIES
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -82,7 +82,7 @@ def _assign_one(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if broker_id not in partition.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    change = change_of(view, topic, index, election=Election.ONLINE)
+    change = partition_change_for(view, topic, index, election=Election.ONLINE)
     change.directories = {broker_id: directory}
     record = change.build()
     if record is not None:

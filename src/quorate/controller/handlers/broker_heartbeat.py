@@ -3,8 +3,8 @@ Kafka's BrokerHeartbeatManager."""
 
 from __future__ import annotations
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, Touch, View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     begin_controlled_shutdown,
@@ -88,7 +88,7 @@ def _move(
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:
-    """The present state of a broker."""
+    """The current state of a broker."""
     if registration.id in view.broker_sessions.shutdown_offsets:
         return CONTROLLED_SHUTDOWN
     return FENCED if registration.fenced else UNFENCED

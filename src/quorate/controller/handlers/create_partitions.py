@@ -27,7 +27,7 @@ def create_partitions(
     """Adds partitions. Errors are reported for each topic, and all other topics change in one batch.
     Raises POLICY_VIOLATION for more than 10,000 new partitions."""
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
-    # Checked before the placement: a request of a few bytes may ask for very many partitions.
+    # Checked before the placement: a request of a few bytes may specify very many partitions.
     check_partition_total(
         sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
     )

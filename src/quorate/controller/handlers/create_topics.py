@@ -53,8 +53,8 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             )
             continue
         existing = view.image.topics.by_name.get(name)
-        if existing is not None and ctx.created_by_earlier_try(name, existing.id):
-            # The response of that try was lost.
+        if existing is not None and ctx.created_by_earlier_attempt(name, existing.id):
+            # The response of that attempt was lost.
             response.topics.append(_created(view, topic, existing.id, _shape(existing), ctx))
             continue
         try:
@@ -82,7 +82,7 @@ def _failed(name: str, code: ErrorCode, message: str | None) -> TopicResult:
 
 
 def _check_total(view: View, request: CreateTopicsRequest) -> None:
-    """Raises POLICY_VIOLATION if the request asks for too many partitions."""
+    """Raises POLICY_VIOLATION if the request would create too many partitions."""
     total = 0
     for topic in request.topics:
         if topic.assignments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorate.controller.handlers.acls import AclFilter, matching
-from quorate.metadata.image.parts import AclsImage
+from quorate.metadata.image.small_images import AclsImage
 from quorate.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 

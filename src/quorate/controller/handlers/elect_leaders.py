@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
-from quorate.controller.replication.partition_change import Election, change_of
+from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
@@ -89,7 +89,7 @@ def elect_leader(
     if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
         return ErrorCode.ELECTION_NOT_NEEDED, _MESSAGES[ErrorCode.ELECTION_NOT_NEEDED]
     election = Election.PREFERRED if preferred else Election.UNCLEAN
-    record = change_of(view, topic, partition_id, election=election).build()
+    record = partition_change_for(view, topic, partition_id, election=election).build()
     if record is None:
         error = (
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -108,7 +108,7 @@ def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -
     for topic, partition_id, partition in candidates:
         if partition.leader == partition.replicas[0]:
             continue
-        record = change_of(view, topic, partition_id, election=Election.PREFERRED).build()
+        record = partition_change_for(view, topic, partition_id, election=Election.PREFERRED).build()
         if record is not None:
             records.append(record)
             if len(records) >= limit:
@@ -129,7 +129,7 @@ def clean_elections(view: View, candidates: Iterable[Located], limit: int) -> li
                 break
         else:
             continue
-        record = change_of(view, topic, partition_id, election=Election.ONLINE).build()
+        record = partition_change_for(view, topic, partition_id, election=Election.ONLINE).build()
         if record is not None:
             records.append(record)
             if len(records) >= limit:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     clean_up_incarnation,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     unregister,

@@ -7,7 +7,7 @@ broker eligible as a leader.
 Changes of very many partitions are made in portions, one in each turn of the event loop. A `ChangeBatch`
 limits one portion. The function is called again with a newer view and the continuation of the portion
 before, until nothing remains. All portions together visit the partitions that existed in the first one,
-each in its present state. No partition needs a second visit: as long as a broker is leaving or a
+each in its current state. No partition needs a second visit: as long as a broker is leaving or a
 directory is failing, this controller assigns nothing to it (`View.is_active`,
 `View.has_online_directory`). A broker that is being unfenced is eligible as a leader from the first
 portion on.
@@ -19,7 +19,7 @@ import logging
 from collections.abc import Container, Iterable, Iterator
 
 from quorate.controller.context import View
-from quorate.controller.replication.partition_change import Election, PartitionChange, without
+from quorate.controller.replication.partition_change import Election, PartitionChangeBuilder, without
 from quorate.metadata.image.cluster import sorted_directories
 from quorate.metadata.image.partitions import NO_LEADER, RECOVERING, PartitionImage
 from quorate.metadata.image.topics import TopicImage
@@ -146,7 +146,7 @@ def update_partitions(
         if topic is not seen:
             seen = topic
             min_isr, unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
-        change = PartitionChange(
+        change = PartitionChangeBuilder(
             view,
             topic.id,
             partition_id,
@@ -156,7 +156,7 @@ def update_partitions(
             election=Election.UNCLEAN if unclean_allowed else Election.ONLINE,
         )
         if unclean != NOBODY:
-            change.unclean_shutdown = unclean
+            change.uncleanly_stopped_broker = unclean
         change.isr = without(partition.isr, removed, unclean)
         record = change.build()
         if record is not None:

@@ -1,9 +1,12 @@
-"""Fences brokers whose session has expired."""
+"""Fences brokers whose session has expired.
+
+`periodic_tasks` decides when. `broker_changes` and `partition_change` move the leaderships of the broker.
+"""
 
 from __future__ import annotations
 
+from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import View
-from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     fence,

@@ -14,7 +14,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 
 def check_partition_total(total: int) -> None:
-    """Raises POLICY_VIOLATION if a request asks for more new partitions than one atomic batch may
+    """Raises POLICY_VIOLATION if a request would create more new partitions than one atomic batch may
     create."""
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(

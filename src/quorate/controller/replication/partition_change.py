@@ -3,11 +3,11 @@ reassignment.
 
 Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 
-- A valid leader is in the target ISR, or in the target ELR if that ISR is empty. It is also acceptable: an
-  active broker whose replica is in an online directory.
-- The partition epoch increases with each record. The leader epoch increases if the record has a leader.
-  The record repeats the present leader if replicas were removed or, below metadata.version 12, if the ISR
-  shrank.
+- A valid leader is in the target ISR, or in the target ELR if the ISR is empty. It must also be acceptable:
+  its broker is active and its replica is in an online directory.
+- The partition epoch increases with each record. The leader epoch increases if the record names a
+  leader. To increase it, the record repeats the current leader if replicas were removed or, below
+  metadata.version 12 (3.6-IV0), if the ISR shrank.
 - Without ELR, the last member of the ISR stays in it when the partition has no leader. With ELR, the ISR
   may become empty.
 """
@@ -46,9 +46,9 @@ class Election(Enum):
     UNCLEAN = 2
 
 
-class PartitionChange:
-    """A change of one partition. The caller sets the wanted fields and calls `build`. `acceptable` tells
-    whether a broker may lead, apart from the directory of its replica."""
+class PartitionChangeBuilder:
+    """A change of one partition. The caller sets the wanted fields and calls `build`. `acceptable` returns
+    whether a broker may lead, without regard to the directory of its replica."""
 
     __slots__ = (
         "_acceptable",
@@ -65,7 +65,7 @@ class PartitionChange:
         "removing",
         "replicas",
         "topic_id",
-        "unclean_shutdown",
+        "uncleanly_stopped_broker",
     )
 
     def __init__(
@@ -91,7 +91,7 @@ class PartitionChange:
         self.removing: Replicas = partition.removing_replicas
         self.adding: Replicas = partition.adding_replicas
         self.leader_recovery_state = partition.leader_recovery_state
-        self.unclean_shutdown: int | None = None
+        self.uncleanly_stopped_broker: int | None = None
         self.directories: dict[int, bytes] | None = None
         """Directories to be set, by broker id."""
         self._elr: Replicas = partition.elr
@@ -101,7 +101,7 @@ class PartitionChange:
         partition = self.partition
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
         self._complete_reassignment()
-        self._plan_elr()
+        self._target_elr()
         self._elect(record)
         if (
             record.leader == NO_LEADER_CHANGE
@@ -153,10 +153,10 @@ class PartitionChange:
 
     def _directory_of(self, replica: int) -> bytes:
         """The directory of a replica: the new one if this change assigns it to an online directory,
-        otherwise the present one.
+        otherwise the current one.
 
-        A replica that is being added has no directory and counts as unassigned. A replica that is
-        assigned to an offline directory leaves the ISR by another record.
+        A replica that is being added has no directory yet; MIGRATING stands for it. A replica that is
+        assigned to an offline directory is removed from the ISR by another record.
         """
         assigned = self.directories.get(replica) if self.directories else None
         if assigned is not None and self._view.has_online_directory(replica, assigned):
@@ -203,7 +203,7 @@ class PartitionChange:
         )
 
     def _elect(self, record: PartitionChangeRecord) -> None:
-        """Elects a leader if the present one is not valid."""
+        """Elects a leader if the current one is not valid."""
         partition = self.partition
         leader, unclean = self._choose()
         if leader == partition.leader:
@@ -219,7 +219,7 @@ class PartitionChange:
 
     # -- eligible leader replicas (KIP-966)
 
-    def _plan_elr(self) -> None:
+    def _target_elr(self) -> None:
         """Computes the ELR: former members of ISR and ELR, as long as the ISR is smaller than
         min.insync.replicas."""
         if not self._view.elr_enabled:
@@ -227,14 +227,17 @@ class PartitionChange:
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        # Only target replicas: a reassignment that this change completes removes its replicas from the ELR
-        # (Kafka keeps them).
+        # Only target replicas are candidates: a reassignment that this change completes removes its replicas
+        # from the ELR (Kafka keeps them).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
-        self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
+        self._elr = tuple(
+            sorted(r for r in candidates if r not in self.isr and r != self.uncleanly_stopped_broker)
+        )
 
     def _write_elr(self, record: PartitionChangeRecord) -> None:
         """Writes the ELR to the record if it changes."""
-        if record.isr is not None or not self._view.elr_enabled:  # an unclean election set the ISR
+        if record.isr is not None or not self._view.elr_enabled:
+            # After an unclean election, or without KIP-966, there is no ELR.
             self._elr = ()
         if self._elr != self.partition.elr:
             record.eligible_leader_replicas = list(self._elr)
@@ -293,14 +296,14 @@ def without(replicas: Sequence[int], *excluded: int) -> Replicas:
     return tuple(r for r in replicas if r not in excluded)
 
 
-def change_of(
+def partition_change_for(
     view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None
-) -> PartitionChange:
+) -> PartitionChangeBuilder:
     """A change of one partition with the settings of its topic. `election` overrides the topic's
     setting."""
     min_isr, unclean = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
     if election is None:
         election = Election.UNCLEAN if unclean else Election.ONLINE
-    return PartitionChange(
+    return PartitionChangeBuilder(
         view, topic.id, partition_id, topic.partitions[partition_id], min_isr=min_isr, election=election
     )

@@ -45,7 +45,7 @@ class DeferredRequests:
         return answer
 
     def release(self, submit: Submit) -> None:
-        """Submits all requests. Each one is handled or rejected according to the present leader."""
+        """Submits all requests. Each one is handled or rejected according to the current leader."""
         queue, self._queue = self._queue, deque()
         for ctx, request, with_offset, answer in queue:
             if answer.done():  # the client has gone

@@ -114,7 +114,7 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
         frame_size=len(request.request_data),
         forwarded=True,
         request_id=request.request_id,
-        lost_tries=request.lost_tries,
+        unanswered_attempts=request.unanswered_attempts,
         token_authenticated=principal.token_authenticated,
     )
     return inner_ctx, inner

@@ -14,7 +14,7 @@ from quorate.net.dispatch import SecurityProtocol
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Response
-from quorate.security.unenforced import refuse_acls, refuse_quotas, token_refusal
+from quorate.security.unenforced_apis import refuse_acls, refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
     from quorate.controller.handlers import describe_acls, describe_cluster, describe_configs

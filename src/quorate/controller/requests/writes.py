@@ -12,9 +12,9 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quorate.controller.batched_change import Continuation
 from quorate.controller.clock import NEVER
 from quorate.controller.context import Context, Result
-from quorate.controller.continuation import Continuation
 from quorate.controller.purgatory import Answer
 from quorate.controller.requests.deferred import DeferredRequests
 from quorate.controller.requests.routes import write_handler

@@ -27,7 +27,7 @@ from quorate.log.segment.segment import (
     Segment,
     file_stem,
 )
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
 

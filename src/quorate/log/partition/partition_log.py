@@ -27,7 +27,7 @@ from quorate.log.partition.timestamp_search import FoundRecord, find_max_timesta
 from quorate.log.scheduler import InlineScheduler, Scheduler
 from quorate.log.segment.segment import Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)

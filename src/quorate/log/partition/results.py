@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 
 
 @dataclass(slots=True)

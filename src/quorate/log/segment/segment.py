@@ -15,8 +15,8 @@ from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
+from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
-from quorate.protocol.regions import FileRegion
 from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
 

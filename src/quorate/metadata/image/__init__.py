@@ -6,7 +6,7 @@
   partition_table   the partitions of one topic
   encoded           partitions in the form of their records
   cluster           registered brokers and controllers
-  parts             features, configurations, ACLs, quotas, SCRAM credentials, tokens, producer ids
+  small_images      features, configurations, ACLs, quotas, SCRAM credentials, tokens, producer ids
   builder           replays records onto an image
   topics_builder    replays the records of topics and partitions
   cluster_builder   replays the records of brokers and controllers
@@ -33,7 +33,7 @@ from quorate.metadata.image.partitions import (
     UNASSIGNED_DIRECTORY,
     PartitionImage,
 )
-from quorate.metadata.image.parts import (
+from quorate.metadata.image.small_images import (
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,

@@ -16,7 +16,7 @@ from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
 from quorate.metadata.image.cluster_builder import ClusterBuilder
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
-from quorate.metadata.image.parts import (
+from quorate.metadata.image.small_images import (
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,
@@ -134,7 +134,11 @@ class ImageBuilder:
         Returns False and changes nothing if the value is another record, has an unusual form, or
         belongs to a topic that was not created by this builder. The caller then uses `replay`.
         """
-        return self._topics_builder is not None and not self._tags and self._topics_builder.encoded(value)
+        return (
+            self._topics_builder is not None
+            and not self._tags
+            and self._topics_builder.replay_encoded_partition(value)
+        )
 
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image after all replayed records. Its provenance is the given offset, epoch and time."""
@@ -223,19 +227,19 @@ class ImageBuilder:
         return self._topics_builder
 
     def _topic(self, record: TopicRecord, offset: int) -> None:
-        self._topics.create(record)
+        self._topics.replay_topic(record)
         if record.unknown_tags:
             self._keep_tags(record, "topic", record.topic_id)
 
     def _partition(self, record: PartitionRecord, offset: int) -> None:
-        self._topics.partition(record)
+        self._topics.replay_partition(record)
         if record.unknown_tags or self._tags:
             self._keep_tags(record, "partition", record.topic_id, record.partition_id)
 
     def _partition_change(self, record: PartitionChangeRecord, offset: int) -> None:
         # Unknown tags of a PartitionChangeRecord are dropped: their numbers have another meaning in a
         # PartitionRecord.
-        self._topics.change(record)
+        self._topics.replay_partition_change(record)
 
     def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
         topic = self._topics.remove(record.topic_id)

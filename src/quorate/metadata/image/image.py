@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from immutables import Map
 
 from quorate.metadata.image.cluster import ClusterImage, UnknownTags
-from quorate.metadata.image.parts import (
+from quorate.metadata.image.small_images import (
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,

@@ -1,4 +1,7 @@
-"""Replays the records of topics and partitions. A batch of records copies each changed part only once."""
+"""Replays the records of topics and partitions.
+
+During the replay of a batch, each changed part is copied only once.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 _NO_RECOVERY_CHANGE: Final = -1
 
 
-class _OpenTopic:
+class _ChangedTopic:
     """A topic that is being changed: its state before this batch, which is an empty table for a new
     topic, and the partitions that changed since."""
 
@@ -37,7 +40,7 @@ class _OpenTopic:
         self.changes: dict[int, Entry] = {}
 
     def partition(self, partition_id: int) -> PartitionImage | None:
-        """The present state of a partition, or None if it does not exist."""
+        """The current state of a partition, or None if it does not exist."""
         entry = self.changes.get(partition_id) or self.base.partitions.entry(partition_id)
         return None if entry is None else decoded(entry)
 
@@ -47,7 +50,7 @@ class TopicsBuilder:
 
     def __init__(self, base: TopicsImage) -> None:
         self._base = base
-        self._open: dict[bytes, _OpenTopic] = {}
+        self._open: dict[bytes, _ChangedTopic] = {}
         self._new_names: dict[str, bytes] = {}
         self._removed: dict[bytes, TopicImage] = {}
         self._removed_names: set[str] = set()
@@ -57,14 +60,14 @@ class TopicsBuilder:
         """The ids of the topics that may differ from the base."""
         return self._open.keys() | self._removed.keys()
 
-    def create(self, record: TopicRecord) -> None:
+    def replay_topic(self, record: TopicRecord) -> None:
         """Replays a TopicRecord."""
         name, topic_id = record.name, record.topic_id
         if self._id_of(name) is not None:
             raise MetadataError(f"topic {name} exists already")
         if topic_id in self._open or (topic_id in self._base.by_id and topic_id not in self._removed):
             raise MetadataError(f"topic id {uuid_text(topic_id)} exists already")
-        self._open[topic_id] = _OpenTopic(TopicImage(name, topic_id, EMPTY_TABLE))
+        self._open[topic_id] = _ChangedTopic(TopicImage(name, topic_id, EMPTY_TABLE))
         self._new_names[name] = topic_id
 
     def remove(self, topic_id: bytes) -> TopicImage:
@@ -81,7 +84,7 @@ class TopicsBuilder:
         self._new_names.pop(opened.base.name, None)
         return opened.base
 
-    def encoded(self, value: bytes) -> bool:
+    def replay_encoded_partition(self, value: bytes) -> bool:
         """Stores the value of a PartitionRecord without decoding it. Returns False and changes nothing
         if the value must be decoded."""
         form = form_of(value)
@@ -94,7 +97,7 @@ class TopicsBuilder:
         topic.changes[partition_id] = value
         return True
 
-    def partition(self, record: PartitionRecord) -> None:
+    def replay_partition(self, record: PartitionRecord) -> None:
         """Replays a PartitionRecord."""
         partition_id = record.partition_id
         if not 0 <= partition_id <= MAX_PARTITION_ID:
@@ -121,7 +124,7 @@ class TopicsBuilder:
             record.partition_epoch,
         )
 
-    def change(self, record: PartitionChangeRecord) -> None:
+    def replay_partition_change(self, record: PartitionChangeRecord) -> None:
         """Replays a PartitionChangeRecord."""
         topic = self._topic(record.topic_id)
         old = topic.partition(record.partition_id)
@@ -196,14 +199,14 @@ class TopicsBuilder:
         topic = self._base.by_name.get(name)
         return None if topic is None or topic.id in self._removed else topic.id
 
-    def _topic(self, topic_id: bytes) -> _OpenTopic:
+    def _topic(self, topic_id: bytes) -> _ChangedTopic:
         """The topic with this id, opened for changes."""
         topic = self._open.get(topic_id)
         if topic is None:
             base = self._base.by_id.get(topic_id)
             if base is None or topic_id in self._removed:
                 raise MetadataError(f"there is no topic with id {uuid_text(topic_id)}")
-            topic = self._open[topic_id] = _OpenTopic(base)
+            topic = self._open[topic_id] = _ChangedTopic(base)
         return topic
 
     def finish(self) -> TopicsImage:
@@ -214,7 +217,7 @@ class TopicsBuilder:
         by_id = base.by_id.mutate()
         by_name = base.by_name.mutate()
         count = base.partition_count
-        replicas, leaders = _IndexEdit(base.replica_index), _IndexEdit(base.leader_index)
+        replicas, leaders = _BrokerIndexBuilder(base.replica_index), _BrokerIndexBuilder(base.leader_index)
         for topic_id, removed in self._removed.items():
             del by_id[topic_id]
             del by_name[removed.name]
@@ -253,7 +256,7 @@ class TopicsBuilder:
 
 
 def _index_encoded(
-    topic: _OpenTopic, before: PartitionTable, replicas: _IndexEdit, leaders: _IndexEdit
+    topic: _ChangedTopic, before: PartitionTable, replicas: _BrokerIndexBuilder, leaders: _BrokerIndexBuilder
 ) -> list[tuple[int, PartitionImage]]:
     """Indexes the new partitions that are encoded, with one bit mask for each broker. Returns all other
     changes in decoded form."""
@@ -264,7 +267,7 @@ def _index_encoded(
     for partition_id, entry in topic.changes.items():
         if (
             not isinstance(entry, bytes)
-            or partition_id >= _SMALL
+            or partition_id >= _BITMASK_LIMIT
             or not (empty or before.entry(partition_id) is None)
         ):
             others.append((partition_id, decoded(entry)))
@@ -289,21 +292,21 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
     return (MIGRATING_DIRECTORY,) * replicas
 
 
-_SMALL = 2048
-"""Changes of partitions below this id are collected as bits of an int, of which each change copies at
-most 256 bytes. Changes of other partitions are collected in a set."""
+_BITMASK_LIMIT = 2048
+"""Changes of partitions below this id are collected as bits of an int. Setting a bit copies the int, which
+is at most 256 bytes long here. Higher ids are collected in a set."""
 
 
-class _IndexEdit:
-    """Collects the changes of an index, and applies the changes of each broker and topic at once as two
-    bit masks."""
+class _BrokerIndexBuilder:
+    """Collects the changes of a broker index (broker id to topic id to bit mask of partitions), and applies
+    the changes of each broker and topic at once as two bit masks."""
 
     __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
 
     def __init__(self, base: BrokerIndex) -> None:
         self._base = base
         self._dropped: set[tuple[int, bytes]] = set()
-        # The garbage collector does not track dicts of plain ints, and most topics are small.
+        # Ints in dicts rather than sets: the garbage collector does not track them.
         self._added: dict[int, dict[bytes, int]] = {}
         self._removed: dict[int, dict[bytes, int]] = {}
         self._large_added: dict[tuple[int, bytes], set[int]] = {}
@@ -314,7 +317,7 @@ class _IndexEdit:
         topics = self._added.get(broker_id)
         if topics is None:
             topics = self._added[broker_id] = {}
-        if partition_id < _SMALL:
+        if partition_id < _BITMASK_LIMIT:
             topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
         else:
             topics.setdefault(topic_id, 0)
@@ -330,7 +333,7 @@ class _IndexEdit:
         topics = self._removed.get(broker_id)
         if topics is None:
             topics = self._removed[broker_id] = {}
-        if partition_id < _SMALL:
+        if partition_id < _BITMASK_LIMIT:
             topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
         else:
             topics.setdefault(topic_id, 0)

@@ -43,7 +43,7 @@ def parse_dynamic_voters(text: str) -> dict[int, DynamicVoter]:
         match = _VOTER.fullmatch(item)
         if match is None:
             raise ValueError(
-                f"{item!r} is no controller: write id@host:port:directoryId, an IPv6 host in brackets "
+                f"{item!r} is not a controller: write id@host:port:directoryId, an IPv6 host in brackets "
                 "(kafka-storage random-uuid makes a directory id)"
             )
         if match["before"] and match["after"]:
@@ -56,7 +56,7 @@ def parse_dynamic_voters(text: str) -> dict[int, DynamicVoter]:
             try:
                 directory_id = parse_uuid(directory_text)
             except ValueError as e:
-                raise ValueError(f"{item!r}: {directory_text} is no directory id: {e}") from None
+                raise ValueError(f"{item!r}: {directory_text} is not a directory id: {e}") from None
             if int.from_bytes(directory_id, "big") < _RESERVED_DIRECTORY_IDS:
                 raise ValueError(f"{item!r}: directory id {directory_text} is reserved")
         node_id = int(match["id"])

@@ -178,7 +178,7 @@ def _create_directory(directory: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
     except OSError as e:
         raise FormatError(
-            f"The log directory {directory} cannot be made or written to ({_error_text(e)}): {remedy}"
+            f"The log directory {directory} cannot be created or written to ({_error_text(e)}): {remedy}"
         ) from e
 
 

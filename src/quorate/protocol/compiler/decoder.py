@@ -85,7 +85,7 @@ class _DecoderWriter:
             if not nullable:
                 source.line(f"if {target} is None: raise null({spec.name!r})")
         elif nullable:
-            # One byte in front of a nullable struct says whether it is null: -1 if untagged, 0 if tagged.
+            # One byte in front of a nullable struct shows whether it is null: -1 if untagged, 0 if tagged.
             if tagged:
                 flag = source.temporary()
                 source.line(f"{flag}, p = uvarint(b, p)")

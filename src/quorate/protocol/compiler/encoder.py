@@ -141,7 +141,7 @@ class _EncoderWriter:
                     self.struct(self.root.struct_class(spec.kind), var)
 
     def tags(self, var: str, tagged: list[FieldSpec]) -> None:
-        """Writes each set field to a buffer of its own, whose size stands before it, then all tags in
+        """Writes each set field to a buffer of its own, whose size precedes it, then all tags in
         ascending order.
         """
         source = self.source

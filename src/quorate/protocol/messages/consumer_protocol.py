@@ -1,6 +1,6 @@
-"""What members of classic consumer groups tell each other through JoinGroup and SyncGroup.
+"""The data that members of classic consumer groups exchange through JoinGroup and SyncGroup.
 
-Before each stands an int16, its version. Readers take a higher version for the highest they know.
+An int16, its version, precedes each. Readers treat a higher version as the highest that they know.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ class EnvelopeRequest(Request, key=58, versions="0", flexible="0+", listeners={"
     request_principal: bytes | None = b""
     client_host_address: bytes = b""
     request_id: uuid = field(default=ZERO_UUID, tag=our_tags.FORWARDED_REQUEST_ID, ignorable=True)
-    lost_tries: int16 = field(default=0, tag=our_tags.FORWARDED_REQUEST_LOST_TRIES, ignorable=True)
+    unanswered_attempts: int16 = field(
+        default=0, tag=our_tags.FORWARDED_REQUEST_UNANSWERED_ATTEMPTS, ignorable=True
+    )
 
 
 class EnvelopeResponse(Response, key=58, versions="0", flexible="0+"):

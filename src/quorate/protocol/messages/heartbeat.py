@@ -14,7 +14,7 @@ from quorate.protocol.schema import Request, Response, field, int16, int32
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+", listeners={"broker"}):
-    """Keeps a member of a classic group alive and tells it of a rebalance."""
+    """Keeps a member of a classic group alive and informs it of a rebalance."""
 
     group_id: str = ""
     generation_id: int32 = 0

@@ -1,4 +1,4 @@
-"""The principal of a forwarded request, as it stands in EnvelopeRequest behind an int16, its version."""
+"""The principal of a forwarded request, as EnvelopeRequest contains it after an int16, its version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections: Vote with its pre-votes, BeginQuorumEpoch and EndQuorumEpoch (KIP-595, KIP-996)."""
+"""Elections: Vote (with pre-vote), BeginQuorumEpoch and EndQuorumEpoch (KIP-595, KIP-996)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def on_vote(r: RaftState, q: Vote, token: Token, now: float) -> None:
     granted = may_grant(r, q)
     if granted and not q.pre_vote and r.voted is None:
         r.voted = q.candidate
-        # The candidate's log is at least as long as this one: it gets a whole election timeout.
+        # The candidate's log is at least as up to date as this one, so it gets a whole election timeout
+        # to win.
         r.election_deadline = transitions.draw_election_deadline(r, now)
         transitions.persist(r)
     elif granted and q.pre_vote:
@@ -72,7 +73,8 @@ def may_grant(r: RaftState, q: Vote) -> bool:
     The candidate's log must be at least as up to date as this one (Raft, section 5.4.1).
 
     - A pre-vote of KIP-996 is refused by a leader, and by a follower that has fetched from its leader in
-      this epoch. So a replica that cannot reach a living leader does not disturb it.
+      this epoch. So a replica that is cut off from a live leader cannot start an election
+      against it.
     - A vote is granted to one candidate in an epoch, and only by an unattached or prospective replica
       that knows no leader of the epoch.
     """
@@ -103,7 +105,9 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
     )
     if unsupported and r.role is Role.PROSPECTIVE and request.epoch == r.epoch:
         logger.info(
-            "[Raft id=%d] voter %d knows no pre-vote: standing for election at once", r.me.id, event.to.id
+            "[Raft id=%d] voter %d does not support pre-vote; becoming a candidate at once",
+            r.me.id,
+            event.to.id,
         )
         transitions.become_candidate(r, now)
         return True
@@ -118,13 +122,13 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
     if handled is not None:
         return handled
     if not isinstance(reply, VoteReply):
-        raise RaftError("an answer of another kind to Vote")
+        raise RaftError("Vote was answered by a response of another type")
     nominee = Role.PROSPECTIVE if request.pre_vote else Role.CANDIDATE
     if reply.error != ErrorCode.NONE:
         log_unexpected_error(r, event, reply, now)
         return False
     if r.election is None or r.role is not nominee or request.epoch != r.epoch:
-        return True  # from an election that is over
+        return True  # from an election that has ended
     if event.to.id in r.election.votes and r.election.votes[event.to.id] is None:
         r.election.votes[event.to.id] = reply.granted
         transitions.promote_if_elected(r, now)
@@ -143,14 +147,14 @@ def give_up_if_unwinnable(r: RaftState, now: float) -> None:
         transitions.back_off_lost_election(r, now)
 
 
-def poll_nominee(r: RaftState, now: float) -> None:
+def send_vote_requests(r: RaftState, now: float) -> None:
     """Sends the Vote requests of a prospective or a candidate."""
     election = r.election
     if election is None or election.rejected():
         return
     if r.role is Role.CANDIDATE and r.unsynced:
-        # A granted vote holds for the whole epoch, even if the candidate crashes and restarts with only
-        # the durable part of its log. So it names no end of the log that is not durable.
+        # A granted vote counts for the whole epoch, even if the candidate restarts with only the durable
+        # part of its log. So a candidate sends no Vote until its whole log is durable.
         return
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:
@@ -168,8 +172,8 @@ def vote_request(r: RaftState, voter: ReplicaKey) -> Vote:
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------
 
 
-def announcement_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
-    """The response to a BeginQuorumEpoch or EndQuorumEpoch that cannot come from the leader, or None."""
+def begin_end_epoch_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
+    """The error response to a BeginQuorumEpoch or EndQuorumEpoch that must be rejected, or None."""
     if r.is_other_cluster(q.cluster_id):
         return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     if q.epoch < r.epoch:
@@ -185,7 +189,7 @@ def announcement_error(r: RaftState, q: BeginEpoch | EndEpoch, now: float) -> Ep
 
 
 def on_begin_epoch(r: RaftState, q: BeginEpoch, token: Token, now: float) -> None:
-    refusal = announcement_error(r, q, now)
+    refusal = begin_end_epoch_error(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     transitions.adopt_leader_and_epoch(r, q.epoch, q.leader_id, q.endpoints, now)
@@ -195,7 +199,7 @@ def on_begin_epoch(r: RaftState, q: BeginEpoch, token: Token, now: float) -> Non
 
 
 def on_end_epoch(r: RaftState, q: EndEpoch, token: Token, now: float) -> None:
-    refusal = announcement_error(r, q, now)
+    refusal = begin_end_epoch_error(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     transitions.adopt_leader_and_epoch(r, q.epoch, q.leader_id, q.endpoints, now)
@@ -210,7 +214,8 @@ def on_end_epoch(r: RaftState, q: EndEpoch, token: Token, now: float) -> None:
             and not r.shutting_down
             and r.installing is None
         ):
-            # The leader has asked this replica to stand, so it needs no pre-votes.
+            # The leader has named this replica as its first successor, so it becomes a candidate without
+            # a pre-vote.
             transitions.become_prospective(r, now)
             if r.role is Role.PROSPECTIVE:
                 transitions.become_candidate(r, now)
@@ -220,8 +225,8 @@ def on_end_epoch(r: RaftState, q: EndEpoch, token: Token, now: float) -> None:
 def end_epoch_backoff_s(r: RaftState, preferred: Sequence[ReplicaKey]) -> float:
     """How long to wait before an election after EndQuorumEpoch (Kafka's `endEpochElectionBackoff`).
 
-    The first of the preferred successors stands at once. The delay of the others doubles with each
-    place in the list.
+    The first of the preferred successors becomes a candidate at once. For each further place in the list
+    the delay doubles.
     """
     place = next(
         (
@@ -255,7 +260,7 @@ def on_epoch_reply(r: RaftState, event: Replied, now: float) -> bool:
     return True
 
 
-def poll_resigned(r: RaftState, now: float) -> None:
+def send_end_quorum_epoch(r: RaftState, now: float) -> None:
     """Sends EndQuorumEpoch to the voters that have not acknowledged it."""
     for node_id in sorted(r.unacknowledged):
         address = r.voters.address(node_id, r.params.listener_name)

@@ -51,7 +51,7 @@ QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time,
 
 
 def poll_follower(r: RaftState, now: float) -> None:
-    """Sends the next Fetch or FetchSnapshot, and what this replica asks for itself (`auto_join`)."""
+    """Sends the next Fetch or FetchSnapshot, and the request to add or remove this replica (`auto_join`)."""
     f = r.following
     if f is None or r.installing is not None:
         return None
@@ -257,8 +257,8 @@ def check_fetched(r: RaftState, batches: Sequence[CommittedBatch], controls: Seq
 def on_leader_unreachable(r: RaftState, address: Address, now: float) -> None:
     """Reacts to a lost connection to the leader.
 
-    It is no proof that the leader is gone, but a pre-vote is safe in any case: the other voters refuse
-    it if they still hear from the leader (KIP-996). So a voter asks for pre-votes soon, without waiting
+    It does not prove that the leader is gone, but a pre-vote is safe in any case: the other voters refuse
+    it if they still reach the leader (KIP-996). So a voter requests pre-votes soon, without waiting
     for its fetch timeout. An observer looks for the leader elsewhere.
     """
     f = r.following
@@ -393,7 +393,7 @@ def on_snapshot_written(r: RaftState, event: SnapshotWritten) -> None:
 
 
 def on_snapshot_rejected(r: RaftState, event: SnapshotRejected, now: float) -> None:
-    """Discards a download that is no valid snapshot. After a delay the leader is asked for one again."""
+    """Discards a download that is not a valid snapshot. After a delay it is requested again."""
     logger.error("[Raft id=%d] snapshot %s refused: %s", r.me.id, tuple(event.snapshot), event.reason)
     if r.installing == event.snapshot:
         r.installing = None
@@ -402,7 +402,7 @@ def on_snapshot_rejected(r: RaftState, event: SnapshotRejected, now: float) -> N
         return
     if f.snapshot == event.snapshot:
         f.snapshot = None
-    # The verification took time on the local disk, which is no silence of the leader.
+    # The verification took time on the local disk. The leader was not silent during it.
     f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if address is not None:

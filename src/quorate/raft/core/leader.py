@@ -1,7 +1,7 @@
 """The leader's rules: Fetch, high watermark, FetchSnapshot, DescribeQuorum and timers (KIP-595, KIP-630).
 
-A replica's Fetch acknowledges everything below its fetch offset. The leader's own log counts up to the
-offset that is durable.
+A replica's Fetch acknowledges everything below its fetch offset. The leader counts its own log only up to
+its durable end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
-from quorate.raft.core.election import poll_resigned
+from quorate.raft.core.election import send_end_quorum_epoch
 from quorate.raft.core.leadership import leader_error, may_wait_for_leader, update_check_quorum
 from quorate.raft.core.membership import kraft_version, voter_changes
 from quorate.raft.core.messages import (
@@ -30,21 +30,24 @@ from quorate.raft.types import MAX_FETCH_BYTES, NO_DIRECTORY, OffsetEpoch, Repli
 
 logger = logging.getLogger(__name__)
 
-OBSERVER_SESSION_S = 300.0  # an observer is forgotten so long after its last Fetch, as in Kafka
-FORGET_REPLICA_S = 3600.0  # the Fetches of a replica that is no voter are forgotten after this time
-BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)  # each initial voter has its own copy; never served
+# DescribeQuorum and the metrics list an observer until this long after its last Fetch, as in Kafka.
+OBSERVER_SESSION_S = 300.0
+# The leader drops its record of a non-voter this long after its last Fetch.
+NON_VOTER_RETENTION_S = 3600.0
+# The snapshot that `kafka-storage format` writes. Every initial voter has its own, so it is never sent.
+BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
 
 
 # --- high watermark -------------------------------------------------------------------------------
 
 
 def advance_high_watermark(r: RaftState, now: float) -> None:
-    """Advances the high watermark to the greatest offset that a majority of the voters has.
+    """Advances the high watermark to the greatest offset that a majority of the voters has reached.
 
     A leader commits by counting replicas only if the log up to there includes a record of its own epoch.
-    Records of earlier epochs are then committed indirectly: on their own, a later leader could still
-    overwrite them although a majority has them (Raft, section 5.4.2 and figure 8). So the high watermark
-    must lie beyond `epoch_start`, the offset of the LeaderChange record of this epoch.
+    Records of earlier epochs are committed only together with such a record: without it, a later leader
+    could still overwrite them, even if a majority has them (Raft, section 5.4.2 and figure 8). So the high
+    watermark must be greater than `epoch_start`, the offset of the LeaderChange record of this epoch.
     """
     leading = r.leading
     voters = r.voters
@@ -65,7 +68,7 @@ def advance_high_watermark(r: RaftState, now: float) -> None:
 
 
 def on_high_watermark(r: RaftState, now: float) -> None:
-    """Answers the voter change and the upgrade that have committed.
+    """Answers the voter change and the kraft.version upgrade whose records are now committed.
 
     A leader that is not in the committed voter set then resigns (KIP-853).
     """
@@ -90,7 +93,7 @@ def wake_parked(r: RaftState, now: float) -> None:
 
 
 def expire_parked(r: RaftState, now: float) -> None:
-    """Answers the waiting Fetches whose `max_wait_ms` is over."""
+    """Answers the waiting Fetches whose `max_wait_ms` has elapsed."""
     leading = r.leading
     if leading is None or not leading.parked:
         return
@@ -107,7 +110,7 @@ def expire_parked(r: RaftState, now: float) -> None:
 
 
 def answer_fetches_awaiting_leader(r: RaftState, now: float) -> None:
-    """Answers observers' Fetches when a leader is known, or when their `max_wait_ms` is over."""
+    """Answers observers' Fetches when a leader is known, or when their `max_wait_ms` has elapsed."""
     known = not r.is_leaderless
     waiting, r.fetches_awaiting_leader = r.fetches_awaiting_leader, []
     for parked in waiting:
@@ -136,13 +139,13 @@ def on_fetch(r: RaftState, q: Fetch, token: Token, now: float) -> None:
         ):
             return r.fetches_awaiting_leader.append(ParkedFetch(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
-    if first_difference(r, q) is None:
+    if validate_offset_and_epoch(r, q) is None:
         update_replica_state(r, q, now)
     return answer_or_park(r, ParkedFetch(q, token, now + q.max_wait_ms / 1000), now)
 
 
 def answer_or_park(r: RaftState, waiting: ParkedFetch, now: float) -> None:
-    """Answers a Fetch if there is something new for the replica or its time is over; else lets it wait."""
+    """Answers a Fetch if it has something new for the replica or its wait has elapsed; otherwise parks it."""
     reply = fetch_reply(r, waiting.request)
     q = waiting.request
     has_news = (
@@ -165,7 +168,7 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
     if error != ErrorCode.NONE:
         return FetchReply(error)
     reply = FetchReply(high_watermark=-1 if r.hwm is None else r.hwm, log_start=r.log.start_offset)
-    difference = first_difference(r, q)
+    difference = validate_offset_and_epoch(r, q)
     if difference is not None:
         is_snapshot, at = difference
         if is_snapshot:
@@ -178,7 +181,7 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
     return reply
 
 
-def first_difference(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
+def validate_offset_and_epoch(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
     """Compares the end of a replica's log with this log (Kafka's `validateOffsetAndEpoch`).
 
     Returns None if the replica's log is a prefix of this one. Otherwise returns (True, the snapshot to
@@ -210,7 +213,7 @@ def first_difference(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
 def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
     """Records the progress of a replica (Kafka's `LeaderState.updateReplicaState`).
 
-    Readers with a negative id are served, but not recorded.
+    Replicas with a negative id are served, but not recorded.
     """
     leading = r.leading
     key = q.replica
@@ -298,7 +301,7 @@ def on_describe(r: RaftState, token: Token, now: float) -> None:
 
 
 def poll_leader(r: RaftState, now: float) -> None:
-    """Handles a leader's deadlines, moves voter changes forward and repeats BeginQuorumEpoch."""
+    """Handles a leader's deadlines, advances the voter changes and repeats BeginQuorumEpoch."""
     leading = r.leading
     if leading is None:
         return
@@ -314,7 +317,7 @@ def poll_leader(r: RaftState, now: float) -> None:
         logger.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)
         transitions.become_resigned(r, now)
         r.wake(r.election_deadline)
-        poll_resigned(r, now)
+        send_end_quorum_epoch(r, now)
         return
     r.wake(leading.check_quorum_deadline)
     if now >= leading.begin_epoch_at:
@@ -328,7 +331,7 @@ def poll_leader(r: RaftState, now: float) -> None:
     for key in [
         k
         for k, p in leading.progress.items()
-        if p.last_fetch is not None and now - p.last_fetch > FORGET_REPLICA_S
+        if p.last_fetch is not None and now - p.last_fetch > NON_VOTER_RETENTION_S
     ]:
         if not r.voters.is_voter(key):
             del leading.progress[key]

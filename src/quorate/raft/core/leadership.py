@@ -37,7 +37,10 @@ def stop_leading(r: RaftState) -> None:
 
 
 def fail_pending(r: RaftState, leading: Leading) -> None:
-    """Answers voter changes and upgrades with NOT_LEADER_OR_FOLLOWER: the next leader must be asked."""
+    """Answers voter changes and upgrades with NOT_LEADER_OR_FOLLOWER.
+
+    The client must send them to the next leader.
+    """
     for change in (leading.voter_change, *leading.waiting_changes):
         if change is not None and (change.ack_when_committed or change.offset is None):
             refuse(r, change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -63,7 +66,7 @@ def may_wait_for_leader(r: RaftState, q: Fetch) -> bool:
     """Whether a Fetch may be held until a leader is known, so that its sender need not repeat it.
 
     This is for observers only. A Kafka voter has one request in flight on a connection, so its Vote
-    would wait behind its Fetch.
+    would wait after its Fetch.
     """
     return (
         r.params.quick_failover
@@ -92,7 +95,7 @@ def leader_error(r: RaftState, epoch: int) -> ErrorCode:
 def update_check_quorum(r: RaftState, key: ReplicaKey, now: float) -> None:
     """Notes a Fetch of a voter, and resets the check-quorum timer when a majority has fetched.
 
-    A leader that does not hear from a majority resigns (Raft thesis, section 6.2).
+    A leader that receives no Fetch from a majority resigns (Raft thesis, section 6.2).
     """
     leading = r.leading
     if leading is None or not r.voters.is_voter(key):

@@ -169,7 +169,7 @@ class VoterReply(Reply):
 @dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
     kraft_versions: tuple[int, int] = (0, 0)
-    votes: bool = True  # supports Vote: the listener is a controller's
+    supports_vote: bool = True  # supports Vote: the listener is a controller's
 
 
 @dataclass(slots=True, eq=False)
@@ -312,7 +312,7 @@ class SnapshotRejected:
 
 @dataclass(slots=True, eq=False)
 class SnapshotInstalled:
-    """The downloaded snapshot is frozen, and the log restarted behind it."""
+    """The downloaded snapshot is frozen, and the log restarted after it."""
 
     snapshot: OffsetEpoch
     voters: VoterSet | None
@@ -403,29 +403,29 @@ class RoleChange:
 class Effects:
     """What the driver must do after a step.
 
-    The order of the fields is the order of the duties, and it is what makes Raft safe: nothing may be
-    sent or acknowledged that a crash could still take back.
+    The order of the fields is the order in which the effects are performed, and it makes Raft safe:
+    nothing may be sent or acknowledged that a crash could still take back.
 
-    1. `send`: these requests may be sent at once, even before duty 2. A response must be handled only
-       after all duties of this step. Report each response or failure with `Replied`.
-    2. `save_quorum_state`: save it durably before any duty below. A failure is fatal. With
+    1. `send`: these requests may be sent at once, even before effect 2. A response must be handled only
+       after all effects of this step are performed. Report each response or failure with `Replied`.
+    2. `save_quorum_state`: save it durably before any effect below. A failure is fatal. With
        `save_may_wait` it may be saved a little later, or together with the next one.
     3. `truncate_to`: truncate the log to this offset, and report `Synced`. `start_snapshot`: open the
        download, and report `SnapshotOpened`. `snapshot_chunk`: verify the bytes and write them, and
-       report `SnapshotWritten`; after the last chunk freeze the snapshot, restart the log behind it and
-       report `SnapshotInstalled` instead. Delete what is no valid snapshot, and report
-       `SnapshotRejected`. The work on snapshots may take long: it runs beside the other duties, in order.
+       report `SnapshotWritten`; after the last chunk freeze the snapshot, restart the log after it and
+       report `SnapshotInstalled` instead. Delete a snapshot that is not valid, and report
+       `SnapshotRejected`. The work on snapshots may take long: it runs beside the other effects, in order.
     4. `append_fetched`: check the batches and append them, and report `Appended` with their control
        records; make them durable (an observer in a broker need not), and report `Synced`. Report
        `FetchRejected` instead if they cannot be appended. `append_control`: append one batch of control
-       records behind all records proposed before, and report `Appended` and later `Synced`. The driver
+       records after all records proposed so far, and report `Appended` and later `Synced`. The driver
        appends the records that the state machine proposes itself, and reports the same events.
     5. `answers`: these responses may be sent now. The driver reads the bytes that `read_from` and `read`
        name from the log and the snapshot. `save_membership_record`: save it durably, at any time.
-    6. `role`: tell the listeners. `high_watermark`: deliver the records below it.
+    6. `role`: notify the listeners. `high_watermark`: deliver the records below it.
     7. `wake_at`: make a step with `Timeout` at this time at the latest.
 
-    Steps for the events that these duties report come before the next event from outside.
+    Steps for the events that these effects report come before the next event from outside.
     """
 
     send: list[Outgoing] = field(default_factory=list)

@@ -59,7 +59,7 @@ from quorate.raft.types import (
 
 logger = logging.getLogger(__name__)
 
-QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks for pre-votes within this time
+QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader requests pre-votes within this time
 
 
 class Raft:
@@ -248,9 +248,9 @@ def _finish(r: RaftState, now: float) -> Effects:
         case Role.UNATTACHED:
             follower.fetch_from_bootstrap(r, now)
         case Role.PROSPECTIVE | Role.CANDIDATE:
-            election.poll_nominee(r, now)
+            election.send_vote_requests(r, now)
         case Role.RESIGNED:
-            election.poll_resigned(r, now)
+            election.send_end_quorum_epoch(r, now)
     return r.effects
 
 

@@ -24,7 +24,7 @@ def log_unexpected_error(r: RaftState, event: Replied, reply: Reply, now: float)
 
 
 def on_top_level_error(r: RaftState, event: Replied, reply: Reply, now: float) -> bool:
-    """Logs an error about the whole request. Returns False: the sender backs off.
+    """Logs an error of the request as a whole. Returns False: the sender backs off.
 
     Apache Kafka's controllers stop on CLUSTER_AUTHORIZATION_FAILED. Here they keep asking, since the
     cause may be corrected and the responder need not be in the cluster.

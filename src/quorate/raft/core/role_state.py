@@ -63,7 +63,7 @@ class Following:
     written: int = 0  # bytes verified and on disk
     size: int = -1  # of the whole snapshot, as reported by the leader
     prefix_digest: bytes | None = None  # of bytes from another leader, which this one has to confirm
-    quick_pre_vote_at: float = NEVER  # ask for pre-votes then: the leader's connection was reset
+    quick_pre_vote_at: float = NEVER  # request pre-votes then: the leader's connection was reset
 
 
 @dataclass(slots=True)
@@ -99,8 +99,8 @@ class VoterChange:
     probe: ProbeVersions | None = None  # in flight
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # supported by the new voter
-    votes: bool = True  # whether the new voter supports Vote
-    majority_lacking_since: float | None = None  # no majority of the voters after this change is alive
+    supports_vote: bool = True  # whether the new voter supports Vote
+    no_majority_since: float | None = None  # no majority of the voters after this change is alive
     proposed: bool = False  # its record is being appended to the log
     offset: int | None = None  # of its record
 

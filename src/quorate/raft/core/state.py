@@ -193,7 +193,7 @@ class RaftState:
         return voter.id != self.me.id or voter.directory_id not in (NO_DIRECTORY, self.me.directory_id)
 
     def is_epoch_too_far_ahead(self, epoch: int) -> bool:
-        """Whether this quorum cannot have reached an epoch since this replica last heard of it.
+        """Whether this quorum cannot have reached an epoch since this replica last had contact with it.
 
         Epochs never decrease and end at 2^31 - 1, so a single forged request could use them all up.
         Apache Kafka accepts any epoch.
@@ -201,7 +201,7 @@ class RaftState:
         return epoch - self.epoch > MAX_EPOCH_STEP
 
     def progress_of(self, key: ReplicaKey) -> Progress | None:
-        """The leader's record of a replica's Fetches; None if there is none, or if this is no leader."""
+        """The leader's record of a replica's Fetches. None if it has no record or does not lead."""
         leading = self.leading
         if leading is None:
             return None

@@ -28,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 QUICK_AGAIN_S = (0.020, 0.050)  # between two quick pre-votes, while they are refused
 SPLIT_VOTE_S = (0.010, 0.050)  # after a lost election; doubles with each further one
-GIVE_WAY_S = (0.030, 0.060)  # a replica that has granted a pre-vote does not stand itself, once an epoch
+GIVE_WAY_S = (
+    0.030,
+    0.060,
+)  # a replica that has granted a pre-vote does not become a candidate itself, once an epoch
 
 
 def _transition_to(r: RaftState, role: Role) -> None:
@@ -177,10 +180,10 @@ def lose_pre_vote(r: RaftState, now: float) -> None:
 
 
 def defer_to(r: RaftState, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
-    """Lets a replica that was granted a pre-vote stand first, since two candidates would split the votes.
+    """Lets a replica that was granted a pre-vote become a candidate first, since two would split the votes.
 
-    Of two replicas that ask at the same time the one with the longer log goes first, then the one with
-    the lower id.
+    Of two replicas that request pre-votes at the same time the one with the longer log goes first, then
+    the one with the lower id.
     """
     if not r.params.quick_failover or r.deferred_epoch == r.epoch:
         return

@@ -189,7 +189,7 @@ class History(Generic[T]):
 class Membership:
     """The voter sets and kraft.version levels in the log and the snapshots.
 
-    Without any, the static voter set of `controller.quorum.voters` is in force.
+    Without any, the static voter set of `controller.quorum.voters` is current.
     """
 
     __slots__ = ("_current", "kraft", "static", "voters")

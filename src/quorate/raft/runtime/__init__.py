@@ -8,11 +8,11 @@
 - `request_sender`: sends requests to other nodes.
 - `transport`: connections to other nodes.
 - `wire`: Kafka's messages and the core's.
-- `ports`: the interfaces to network and clock.
+- `interfaces`: the interfaces to network and clock.
 - `peer_monitor`: keeps voters connected, and warns if they are not.
 - `reachability`: which addresses do not answer, and why.
 - `timers`: alarms and waiting.
 - `metrics`: what a replica measures.
 
-Other packages may import `client`, `delivery`, `metrics` and `ports`.
+Other packages may import `client`, `delivery`, `metrics` and `interfaces`.
 """

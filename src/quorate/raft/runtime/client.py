@@ -18,16 +18,16 @@ from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import RaftListener
 from quorate.raft.runtime.driver import RaftDriver
+from quorate.raft.runtime.interfaces import Clock, LoopClock, Transport
 from quorate.raft.runtime.metrics import Metric, RaftMeters, ignored_static_voters, raft_metrics
-from quorate.raft.runtime.ports import Clock, LoopClock, Transport
 from quorate.raft.runtime.responses import InboundRequest, UpgradeToken
 from quorate.raft.runtime.transport import NetTransport
 from quorate.raft.runtime.wire.requests import decode_request
 from quorate.raft.storage.metadata_log import MetadataLog
+from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.snapshots.writer import write_snapshot
-from quorate.raft.storage.threads import in_thread
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import (
     METADATA_TOPIC,
@@ -257,7 +257,7 @@ class RaftClient:
 
     @property
     def kraft_version(self) -> int:
-        """The level in force, committed or not."""
+        """The current level, committed or not."""
         return self.driver.state.members.kraft_version
 
     @property

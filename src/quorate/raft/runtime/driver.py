@@ -1,6 +1,6 @@
 """Drives the Raft core in an event loop: performs its effects on files, network, timers and listeners.
 
-`RaftDriver` performs the duties of `quorate.raft.core.messages.Effects` in their order.
+`RaftDriver` performs the effects of each step in the order that `quorate.raft.core.messages.Effects` states.
 
 Group commit: the records that are proposed while a write or an fsync is running form the next batch.
 While fsync is fast it runs in the loop, so that a record is proposed, durable, committed and delivered
@@ -25,9 +25,9 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.delivery import Delivery
+from quorate.raft.runtime.interfaces import Clock, Transport
 from quorate.raft.runtime.metrics import RaftMeters
 from quorate.raft.runtime.peer_monitor import PeerMonitor
-from quorate.raft.runtime.ports import Clock, Transport
 from quorate.raft.runtime.proposals import Proposals
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.request_sender import RequestSender
@@ -46,8 +46,9 @@ from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 logger = logging.getLogger(__name__)
 
-SETTLE_S = 0.25  # how long a leader that shuts down waits for its records to commit
-PARSED_AT_ONCE_BYTES = 128 << 10  # of fetched records: two to three milliseconds
+COMMIT_BEFORE_RESIGN_S = 0.25  # how long a leader that shuts down waits for its records to commit
+# Up to this many bytes of fetched records are parsed in one turn of the loop (2 to 3 ms).
+INLINE_PARSE_BYTES = 128 << 10
 MONITOR_INTERVAL_S = 3.0  # between two checks of the connections to other voters
 
 
@@ -84,15 +85,16 @@ class RaftDriver:
         self._membership_record_file = MembershipRecordFile(directory, config.directory_id)
         self._voter_marker = voter_marker
         self._syncer = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
-        # How often the log was truncated or replaced. An fsync that began before does not cover the new end.
+        # How often the log was truncated or replaced. An fsync that began before the last time says
+        # nothing about the new end.
         self._truncations = 0
         self._downloads = SnapshotDownloads(directory, self.step, self._install, self.fail)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
-        self._drain_scheduled = False
-        # Effects whose requests have been sent and whose other duties follow in the next turn of the loop.
+        self._flush_scheduled = False
+        # Effects whose requests have been sent and whose other effects follow in the next turn of the loop.
         self._deferred: m.Effects | None = None
-        self._announced: tuple[Role, int, int | None] | None = None
+        self._last_leader_change: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)
         self._periodic_timers = [
             PeriodicTimer(config.clean_interval_s, self._clean),
@@ -108,7 +110,7 @@ class RaftDriver:
     # --- lifecycle --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Takes up the stored role."""
+        """Starts the core in the role that the stored quorum state implies. Performs its first effects."""
         self._stepping = True
         try:
             self._apply(self.core.start(self._clock.now()))
@@ -126,9 +128,11 @@ class RaftDriver:
         if self.failure is None:
             self._write_proposals()
             if timeout_s > 0:
-                # Before the leader resigns its records commit and a successor has them all, so that no
-                # client has to repeat a request.
-                await self._until(lambda: not self.state.has_unreplicated_records, min(timeout_s, SETTLE_S))
+                # Before it resigns, the leader waits until its records are committed and one other voter
+                # has all of them, so that no client has to retry.
+                await self._until(
+                    lambda: not self.state.has_unreplicated_records, min(timeout_s, COMMIT_BEFORE_RESIGN_S)
+                )
             self.step(m.Shutdown())
             await self._until(lambda: self.state.shutdown_complete, timeout_s)
         self.delivery.close()
@@ -146,11 +150,11 @@ class RaftDriver:
             self.failure = RuntimeError("closed")
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Waits until the condition holds after a step, Raft has failed, or the time is over."""
+        """Waits until the condition holds after a step, Raft has failed, or the timeout has elapsed."""
         await self._step_waiter.until(lambda: self.failure is not None or condition(), timeout_s)
 
     def fail(self, error: BaseException) -> None:
-        """Stops this replica for good, after a failure of the metadata directory or a broken rule of Raft."""
+        """Stops this replica for good after a failure of its directory or a violated Raft invariant."""
         if self.failure is not None:
             return
         self.failure = error
@@ -167,17 +171,17 @@ class RaftDriver:
     def propose(self, values: Sequence[bytes], atomic: bool) -> int:
         """Queues records of the leader's state machine. Returns the offset of the last one."""
         last = self.proposals.add(values, atomic)
-        if not self._drain_scheduled and not self._syncer.running:
-            self._drain_scheduled = True
+        if not self._flush_scheduled and not self._syncer.running:
+            self._flush_scheduled = True
             loop = asyncio.get_running_loop()
             if self.config.append_linger_s > 0:
-                loop.call_later(self.config.append_linger_s, self._drain)
+                loop.call_later(self.config.append_linger_s, self._flush_proposals)
             else:
-                loop.call_soon(self._drain)
+                loop.call_soon(self._flush_proposals)
         return last
 
-    def _drain(self) -> None:
-        self._drain_scheduled = False
+    def _flush_proposals(self) -> None:
+        self._flush_scheduled = False
         if self.failure is None and not self._syncer.running and self._write_proposals():
             self._run_queue()
 
@@ -188,7 +192,7 @@ class RaftDriver:
         try:
             self._append_proposals()
             self._start_sync()
-        except Exception as e:  # any failure: records proposed later would leave a gap in the log
+        except Exception as e:  # after any failure: appending later proposals would leave a gap in the log
             self.fail(e)
             return False
         return True
@@ -213,7 +217,7 @@ class RaftDriver:
             self._syncer.in_thread(lambda error: self._on_synced(end, truncations, error))
 
     def _on_synced(self, end: int, truncations: int, error: BaseException | None) -> None:
-        """Handles the end of an fsync in the thread. The records proposed meanwhile are the next batch."""
+        """Handles the end of an fsync in the thread. The records proposed meanwhile form the next batch."""
         if error is not None:
             return self.fail(error)
         if self.failure is not None:
@@ -250,20 +254,21 @@ class RaftDriver:
         self._step_waiter.notice()
 
     def _apply(self, effects: m.Effects) -> None:
-        """Performs duty 1 and, at once or in the next turn of the loop, the others.
+        """Sends the requests (effect 1).
 
-        They are deferred if a blocking write would delay the requests that were just sent.
+        Performs the other effects at once, or in the next turn of the loop if a blocking save of the
+        quorum state would delay those requests.
         """
         sent = False
         for outgoing in effects.send:
             sent = self._sender.send(outgoing) or sent
         if sent and effects.save_quorum_state is not None and not effects.save_may_wait:
             self._deferred = effects
-            asyncio.get_running_loop().call_soon(self._resume)
+            asyncio.get_running_loop().call_soon(self._perform_deferred)
         else:
             self._perform(effects)
 
-    def _resume(self) -> None:
+    def _perform_deferred(self) -> None:
         effects, self._deferred = self._deferred, None
         if effects is None or self.failure is not None:
             return
@@ -275,15 +280,16 @@ class RaftDriver:
         finally:
             self._stepping = False
         self._run_queue()
-        self._drain()
+        self._flush_proposals()
 
     def _perform(self, effects: m.Effects) -> None:
-        """Performs duties 2 to 7."""
+        """Performs effects 2 to 7."""
         state = self.state
         if state.is_voter or (
             effects.save_quorum_state is not None and state.voted is not None and state.params.can_vote
         ):
-            # The marker comes before a vote, and before a voter's first acknowledgement.
+            # The voter marker must be on disk before this replica votes, and before it acknowledges its first
+            # record as a voter.
             self._voter_marker.write(state.members.kraft_version)
         if effects.save_quorum_state is not None:
             self._state_writer.save(effects.save_quorum_state, effects.save_may_wait)
@@ -318,15 +324,15 @@ class RaftDriver:
     def _announce_leader(self) -> None:
         state = self.state
         now = (state.role, state.epoch, state.leader_id)
-        if now == self._announced:
+        if now == self._last_leader_change:
             return
-        self._announced = now
+        self._last_leader_change = now
         epoch_start = state.leading.epoch_start if state.leading is not None else None
         leader_id = None if state.role is Role.RESIGNED else state.leader_id
         self.delivery.leader_changed(LeaderAndEpoch(leader_id, state.epoch), epoch_start)
 
     def _append_control(self, records: list[tuple[int, Any]]) -> None:
-        """Appends one batch of control records, after the records that were proposed before."""
+        """Appends one batch of control records, after all records proposed so far."""
         if self.proposals.pending:
             self._append_proposals()
         batch, controls, data = self.log.control_batch(records, self.state.epoch, self._clock.now_ms())
@@ -339,11 +345,12 @@ class RaftDriver:
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
-            # The listeners read a large response from the log, in slices.
-            small = len(records) <= PARSED_AT_ONCE_BYTES
+            # Only a small response is parsed here; the listeners read the records of a large one from the
+            # log, in slices.
+            small = len(records) <= INLINE_PARSE_BYTES
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
-                raise InvalidRecordError("not one whole batch")
+                raise InvalidRecordError("no complete batch")
             check_fetched(self.state, batches, controls)
             self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
@@ -359,7 +366,7 @@ class RaftDriver:
         self._start_sync()
 
     def _install(self, snapshot: OffsetEpoch) -> None:
-        """Replaces the log by a downloaded snapshot, which is durable."""
+        """Replaces the log with a downloaded snapshot, which is already durable."""
         if self.failure is not None:
             return None
         try:

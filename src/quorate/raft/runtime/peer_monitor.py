@@ -15,7 +15,7 @@ from quorate.raft.types import Address
 
 if TYPE_CHECKING:
     from quorate.raft.core.state import RaftState
-    from quorate.raft.runtime.ports import Transport
+    from quorate.raft.runtime.interfaces import Transport
     from quorate.raft.runtime.reachability import Reachability
 
 logger = logging.getLogger(__name__)
@@ -82,9 +82,9 @@ class PeerMonitor:
         return "; ".join([head, *shown, *more])
 
     def _others(self, r: RaftState) -> list[tuple[str, Address | None]]:
-        """Name and address of the nodes that this one asks for the leader.
+        """Name and address of the nodes that this one queries for the leader.
 
-        These are the other voters, and for a node that is no voter the bootstrap servers as well.
+        These are the other voters, and for a node that is not a voter the bootstrap servers as well.
         """
         listener = r.params.listener_name
         own = r.params.endpoints.get(listener)

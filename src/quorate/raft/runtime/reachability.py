@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from quorate.raft.runtime.ports import Clock
+from quorate.raft.runtime.interfaces import Clock
 from quorate.raft.types import Address
 
 MAX_ADDRESSES = 1000  # far more than a quorum has; a limit is needed, since messages name endpoints

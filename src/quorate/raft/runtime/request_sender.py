@@ -21,7 +21,7 @@ from quorate.raft.runtime.wire.requests import encode_request
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
     from quorate.raft.config import RaftConfig
-    from quorate.raft.runtime.ports import Transport
+    from quorate.raft.runtime.interfaces import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RequestSender:
         self._error_log = RateLimitedLog()
 
     def send(self, out: m.Outgoing) -> bool:
-        """Sends a request. Returns False if it is not written yet, because a connection must be made
+        """Sends a request. Returns False if it is not written yet, because a connection must be opened
         first."""
         message = encode_request(out.request)
         loop = asyncio.get_running_loop()

@@ -10,14 +10,14 @@ from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.core import messages as m
 from quorate.raft.runtime.wire.replies import encode_quorum, encode_reply
-from quorate.raft.storage.threads import in_thread
+from quorate.raft.storage.offload import in_thread
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
     from quorate.raft.core.state import RaftState
     from quorate.raft.runtime.delivery import Delivery
+    from quorate.raft.runtime.interfaces import Clock
     from quorate.raft.runtime.peer_monitor import PeerMonitor
-    from quorate.raft.runtime.ports import Clock
     from quorate.raft.storage.metadata_log import MetadataLog
     from quorate.raft.types import ReplicaKey
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quorate.raft.runtime.ports import Clock
+from quorate.raft.runtime.interfaces import Clock
 
 NEVER = float("inf")
 
@@ -86,7 +86,7 @@ class ConditionWaiter:
             self._changed.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Waits until the condition holds or the time is over."""
+        """Waits until the condition holds or the timeout has elapsed."""
         deadline = self._clock.now() + timeout_s
         while not condition():
             left = deadline - self._clock.now()

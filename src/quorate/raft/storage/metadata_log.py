@@ -5,7 +5,7 @@ When the log is opened, the rules of Kafka's `KafkaRaftLog` and `Snapshots` appl
 - Unfinished and deleted snapshots are removed, and those below the log start. The newest incomplete
   download stays, since it may continue.
 - A log that does not begin at offset 0 needs a snapshot at or above its start.
-- If the newest snapshot is ahead of the log, the log restarts behind it.
+- If the newest snapshot is ahead of the log, the log restarts after it.
 
 Cleaning moves the log start to the next snapshot, and removes the segments and snapshots before it
 (KIP-630).
@@ -25,11 +25,11 @@ from quorate.log.config import LogConfig
 from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.partition_metadata import FILE_NAME, write_topic_id
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.file_region import FileRegion
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
 from quorate.raft.core.messages import ControlRecord
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.batch_values import values_of
+from quorate.raft.storage.lazy_batch_values import values_of
 from quorate.raft.storage.log_batches import committed_batch, control_values
 from quorate.raft.storage.snapshots.files import (
     DELETED,
@@ -159,7 +159,7 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot if the log behind it is empty."""
+        """The epoch of the last record, or of the snapshot if the log after it is empty."""
         epoch = self._log.latest_epoch
         if epoch is not None:
             return epoch
@@ -305,7 +305,7 @@ class MetadataLog:
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
 
-    def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
+    def earlier_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
         """Yields the voter sets from before the latest snapshot that log and older snapshots still hold.
 
         Each has its offset, in no order. The voter set of a snapshot has the snapshot's last offset.

@@ -18,7 +18,7 @@ DEFERRED_SAVE_S = 0.2
 
 
 class QuorumStateWriter:
-    """Saves states in the format that belongs to the kraft.version in force.
+    """Saves states in the format that belongs to the current kraft.version.
 
     `failed` is called with the OSError of a deferred save. The error of an immediate one is raised.
     """

@@ -45,7 +45,7 @@ def recover_replica(
     files: OpenFiles | None,
     now_ms: int,
 ) -> RecoveredReplica:
-    """Opens the metadata log directory, and creates it for a new replica.
+    """Opens the metadata log directory, or creates it.
 
     Raises OSError, SnapshotError, QuorumStateError, RaftError, LogDirFailure. If files are damaged, the
     message says what to do about it.
@@ -55,12 +55,14 @@ def recover_replica(
     try:
         marked = marker.read() if config.is_controller else None
         missing = (
-            _missing_log(config, directory, state_file, marker, marked) if config.is_controller else None
+            _missing_log_reason(config, directory, state_file, marker, marked)
+            if config.is_controller
+            else None
         )
         if missing is not None:
             raise RaftError(missing)
         if config.is_controller:
-            _refuse_later_snapshot(config, directory, state_file)
+            _check_snapshot_epoch(config, directory, state_file)
         if not directory.is_dir():
             directory.mkdir(parents=True)
             fsync_directory(
@@ -77,7 +79,8 @@ def recover_replica(
         if config.is_controller and (
             members.current.is_voter(me) or (stored is not None and stored.voted is not None)
         ):
-            # The marker must not outlive the first segment in a power failure.
+            # Otherwise a power failure could lose the first segment but keep the marker, and the replica
+            # could not start again.
             fsync_directory(str(directory))
             marker.write(members.kraft_version)
         return RecoveredReplica(log, members, stored, _read_membership_record(config, directory, log))
@@ -92,18 +95,18 @@ def recover_replica(
         raise
 
 
-def _missing_log(
+def _missing_log_reason(
     config: RaftConfig,
     directory: Path,
     state_file: QuorumStateFile,
     marker: VoterMarker,
     marked: Marked | None,
 ) -> str | None:
-    """Why a controller may not start because its log is missing, or None.
+    """Why a controller must not start: its log is missing. None if it may.
 
-    A replica creates its first segment before any other file. If there is neither a segment nor a
-    snapshot, but a later file, then records are lost that this replica may have acknowledged. If it
-    voted with an empty log, the whole quorum could lose them.
+    A replica creates its first segment before any other file. If there is a file that is written later
+    (epoch checkpoint, quorum-state, voter marker) but neither a segment nor a snapshot, records may be
+    lost that this replica acknowledged. If it voted with an empty log, the whole quorum could lose them.
     """
     for path in directory.iterdir() if directory.is_dir() else ():
         named = parse_name(path.name)
@@ -117,7 +120,7 @@ def _missing_log(
     try:
         epochs = read_epochs(str(directory / LEADER_EPOCHS))
     except CheckpointError as e:
-        return f"{e}, {lost}"  # no crash damages a file that is replaced atomically
+        return f"{e}, {lost}"  # the file is replaced atomically, so a crash cannot have damaged it
     if epochs:
         return (
             f"{directory / LEADER_EPOCHS} names records of epoch {epochs[-1][0]} from offset "
@@ -135,12 +138,12 @@ def _missing_log(
     return None
 
 
-def _refuse_later_snapshot(config: RaftConfig, directory: Path, state_file: QuorumStateFile) -> None:
-    """Raises RaftError if the latest snapshot is of a later epoch than the quorum state.
+def _check_snapshot_epoch(config: RaftConfig, directory: Path, state_file: QuorumStateFile) -> None:
+    """Raises RaftError if the latest snapshot has a later epoch than the quorum state.
 
-    A quorum state is durable before anything of its epoch. So the snapshot is not this replica's, or the
-    quorum state is from a backup. The check comes before the log is opened, since a snapshot that is
-    ahead of the log then replaces it.
+    The quorum state of an epoch is durable before any record or snapshot of that epoch is written. So the
+    snapshot is not this replica's, or the quorum state is from a backup. The check comes before the log is
+    opened, because opening replaces a log that ends before the snapshot.
     """
     named = [parse_name(path.name) for path in directory.iterdir()] if directory.is_dir() else []
     latest = max((n[0] for n in named if n is not None and n[1] == "snapshot"), default=NO_SNAPSHOT)
@@ -167,15 +170,15 @@ def _static_members(config: RaftConfig, state_path: Path, marked: Marked | None)
 
 
 def _read_membership_record(config: RaftConfig, directory: Path, log: MetadataLog) -> MembershipRecord:
-    """Whether this replica is or was a voter, as far as the disk tells.
+    """Whether this replica is or was a voter, as far as the disk shows.
 
-    Apache Kafka does not record it. So a controller that may join by itself also looks at the voter sets
-    from before the latest snapshot; the core looks at the later ones.
+    Apache Kafka does not store this. So a controller with auto-join also reads the voter sets older than
+    the latest snapshot; the core adds the newer ones.
     """
     record = MembershipRecordFile(directory, config.directory_id).read()
     if record is MembershipRecord.NEVER and config.is_controller and config.auto_join:
         me = ReplicaKey(config.node_id, config.directory_id)
-        for _, voters in sorted(log.passed_voter_sets(), key=lambda found: found[0]):
+        for _, voters in sorted(log.earlier_voter_sets(), key=lambda found: found[0]):
             record = record.after(voters, me)
     return record
 
@@ -193,7 +196,7 @@ def _read_quorum_state(
     except QuorumStateError as e:
         if config.is_controller:
             raise
-        logger.warning("[RaftClient id=%d] %s; doing without", config.node_id, e)
+        logger.warning("[RaftClient id=%d] %s; continuing without it", config.node_id, e)
         return None
     if stored is not None and stored.epoch < log.last_epoch and config.is_controller:
         raise QuorumStateBehindError(

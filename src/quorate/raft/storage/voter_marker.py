@@ -1,6 +1,6 @@
 """Persists that this directory has been a voter's, outside of the metadata log's own directory.
 
-When `__cluster_metadata-0` is gone as a whole, nothing in it can tell a directory that was just
+When `__cluster_metadata-0` as a whole is gone, nothing in it can distinguish a directory that was just
 formatted from one whose log is lost. A voter that starts without its log has forgotten its votes and
 what it has acknowledged, and may not vote again under the same directory id (KIP-853). So a controller
 writes the file `quorum-voter` to the metadata directory before it votes or acknowledges a record as a

@@ -1,20 +1,22 @@
 """AddRaftVoter and RemoveRaftVoter on the leader (KIP-853).
 
-KIP-853 allows one change of the voter set at a time, and each changes it by one voter, so that any two
-majorities of the sets before and after it intersect. A change is appended when these preconditions hold:
+KIP-853 allows one change of the voter set at a time, and each adds or removes one voter, so that every
+majority of the old set intersects every majority of the new one. A change is appended when these
+preconditions hold:
 
 1. No other change is in progress. Further requests wait in a queue.
-2. The high watermark of this epoch is known: a record of this epoch is committed. Without this rule two
-   leaders could make changes that do not know of each other.
-3. The voter set in force is committed.
-4. An addition only: the new voter has caught up with the log, and its ApiVersions response supports
-   Vote and the kraft.version in force.
-5. A majority of the voters after the change is alive. A voter set takes effect when it is appended, so
-   one without a living majority could never be committed. Apache Kafka does not check this.
+2. The high watermark of this epoch is known: a record of this epoch is committed. Without this rule,
+   two leaders could each append a change without having the other's.
+3. The current voter set is committed.
+4. For an addition: the new voter has caught up, and its ApiVersions response lists Vote and a range that
+   contains the current kraft.version.
+5. A majority of the new voter set is alive. A voter set takes effect when it is appended, so one without a
+   living majority could never be committed. Apache Kafka does not check this.
 
-The change takes effect when its record is appended, and is answered when that is committed. A removal may
-overtake an addition that still waits. A request that waits too long is answered with REQUEST_TIMED_OUT,
-with what it waited for as the message.
+The change takes effect when its record is appended. It is answered when the record is committed, or
+already when it is appended if AckWhenCommitted is false. A removal may overtake an addition that still
+waits. A request that waits too long is answered with REQUEST_TIMED_OUT, and the message names what it
+waited for.
 """
 
 from __future__ import annotations
@@ -46,8 +48,10 @@ from quorate.raft.types import NO_DIRECTORY, Endpoints
 logger = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
-MAX_ADD_TIMEOUT_S = 60.0  # for any timeout_ms: the sender may be gone, and nobody can withdraw the request
-LATE_S = 0.1  # a request that a replica had sent may be read this long after its connection was lost
+# The limit for any timeout_ms: the sender may be gone, and a request cannot be cancelled.
+MAX_ADD_TIMEOUT_S = 60.0
+# A Fetch may still be handled this long after the loss of the connection on which it came.
+LOST_CONNECTION_GRACE_S = 0.1
 MAX_WAITING = 16  # additions in the queue, and as many removals
 
 
@@ -55,7 +59,7 @@ MAX_WAITING = 16  # additions in the queue, and as many removals
 
 
 def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
-    if _refuse_unservable(r, q, token):
+    if _refuse_if_not_serving(r, q, token):
         return None
     key, listener = q.voter.key, r.params.listener_name
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
@@ -69,7 +73,7 @@ def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
 
 
 def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> None:
-    if _refuse_unservable(r, q, token):
+    if _refuse_if_not_serving(r, q, token):
         return None
     if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
         there = r.voters.by_id.get(q.key.id)
@@ -79,8 +83,8 @@ def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> N
     return _enqueue(r, VoterChange(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
 
-def _refuse_unservable(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
-    """Refuses a request if this replica cannot serve any such request now. Returns whether it did."""
+def _refuse_if_not_serving(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
+    """Refuses the request if this replica can make no voter change now. Returns whether it was refused."""
     if r.is_other_cluster(request.cluster_id):
         text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
         refuse(r, token, ErrorCode.INCONSISTENT_CLUSTER_ID, text)
@@ -122,7 +126,7 @@ def _enqueue(r: RaftState, change: VoterChange) -> None:
 
 
 def rejection_reason(r: RaftState, change: VoterChange) -> tuple[ErrorCode, str] | None:
-    """Why a change does not apply to the voter set in force, or None."""
+    """Why the change cannot be made to the current voter set, or None."""
     if change.adding is not None:
         key = change.adding.key
         there = r.voters.by_id.get(key.id)
@@ -131,7 +135,7 @@ def rejection_reason(r: RaftState, change: VoterChange) -> tuple[ErrorCode, str]
             return None if shared is None else (ErrorCode.INVALID_REQUEST, shared)
         text = f"a voter with id {key.id} is there already: {there.key}"
         if there.key.directory_id == NO_DIRECTORY:
-            text += "; it tells its directory id when it starts"
+            text += "; it reports its directory id when it starts"
         elif there.key != key:
             text += (
                 f"; remove it first: kafka-metadata-quorum remove-controller --controller-id {key.id}"
@@ -161,9 +165,10 @@ def missing_endpoint_message(listener: str, endpoints: Endpoints) -> str:
 def shared_address_message(
     voters: VoterSet, wanted: Voter, moved: Mapping[int, Voter] = MappingProxyType({})
 ) -> str | None:
-    """Why a voter may not have its endpoints: another voter has one of them. None if no other has.
+    """The error message if another voter already has one of this voter's endpoints, or None.
 
-    Requests to one of two voters at the same address reach the other one, so neither could be elected.
+    If two voters have the same address, requests for one of them reach the other, so neither could be
+    elected.
 
     Args:
         moved: New entries of voters that have reported other endpoints than those in the voter set.
@@ -185,7 +190,7 @@ def shared_address_message(
 
 
 def poll_voter_changes(r: RaftState, now: float) -> None:
-    """Moves the change in progress as far as possible, and then the next one in the queue."""
+    """Advances the change in progress as far as possible, then the next one in the queue."""
     leading = r.leading
     if leading is None:
         return
@@ -202,7 +207,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             if refused is None and change.adding is not None:
                 awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.majority_lacking_since = None
+                change.no_majority_since = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
@@ -213,14 +218,15 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
         if awaited is not None:
             change.waits_for = awaited
             return
-        if r.effects.high_watermark is not None:  # the listeners learn first what has just been committed
+        if r.effects.high_watermark is not None:
+            # The listeners must first learn what has just been committed.
             r.wake(now)
             return
         _propose(r, change)
 
 
 def blocked_by(r: RaftState) -> str | None:
-    """What any change of the voters waits for: the preconditions 2 and 3 above. None if they hold."""
+    """What every voter change has to wait for (preconditions 2 and 3 above), or None."""
     leading, at = r.leading, r.members.current_offset
     assert leading is not None
     if r.hwm is None:
@@ -237,7 +243,7 @@ def blocked_by(r: RaftState) -> str | None:
 def _check_new_voter(
     r: RaftState, change: VoterChange, voter: Voter, now: float
 ) -> tuple[str | None, tuple[ErrorCode, str] | None]:
-    """Checks precondition 4: the new voter has caught up, and supports Vote and the kraft.version in force.
+    """Checks precondition 4: the new voter has caught up, and supports Vote and the current kraft.version.
 
     Returns (what the change waits for, why it is refused); both are None when the precondition holds.
     """
@@ -253,10 +259,10 @@ def _check_new_voter(
                 change.probe = probe
         why = f" ({change.failure})" if change.failure else ""
         return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
-    # A broker fetches like a controller, but it never votes and does not sync what it acknowledges.
-    if not change.votes:
+    # A broker fetches like a controller, but it never votes and does not fsync the records it acknowledges.
+    if not change.supports_vote:
         address = voter.endpoints[r.params.listener_name]
-        text = f"voter {key} does not vote: {address[0]}:{address[1]} is no listener of a controller"
+        text = f"voter {key} does not vote: {address[0]}:{address[1]} is not a listener of a controller"
         return None, (ErrorCode.INVALID_REQUEST, text)
     low, high = change.kraft_versions
     if not low <= level <= high:
@@ -268,14 +274,17 @@ def _check_new_voter(
 def _await_majority(
     r: RaftState, change: VoterChange, now: float
 ) -> tuple[str | None, tuple[ErrorCode, str] | None]:
-    """Checks precondition 5, with the result of `_check_new_voter`. Voters get some time to fetch again."""
+    """Checks precondition 5. Returns the same pair as `_check_new_voter`.
+
+    The voters have the check-quorum timeout to fetch again.
+    """
     lack = no_majority_reason(r, _voters_after(r, change), now)
     if lack is None:
-        change.majority_lacking_since = None
+        change.no_majority_since = None
         return None, None
-    if change.majority_lacking_since is None:
-        change.majority_lacking_since = now
-    until = change.majority_lacking_since + r.params.check_quorum_s
+    if change.no_majority_since is None:
+        change.no_majority_since = now
+    until = change.no_majority_since + r.params.check_quorum_s
     if now >= until:
         return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
     r.wake(until)
@@ -283,10 +292,10 @@ def _await_majority(
 
 
 def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None:
-    """Why these voters have no living majority, or None if they have.
+    """Why no majority of these voters is alive, or None if one is.
 
-    A voter is alive if its last Fetch is recent and its connection was not lost since. The limit is 3/4
-    of the fetch timeout, since a Fetch waits for at most half of it.
+    A voter is alive if its last Fetch is recent and its connection has not been lost since then. The limit is
+    3/4 of the fetch timeout, since a Fetch waits for at most half of it.
     """
     silent: dict[int, str] = {}
     for voter in voters:
@@ -296,7 +305,7 @@ def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
             elif (
-                progress.last_fetch < lost_at + LATE_S
+                progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
                 or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
             ):
                 silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"
@@ -348,14 +357,17 @@ def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
     change.probe = None
     reply = event.reply
     if isinstance(reply, ProbeReply) and reply.error == ErrorCode.NONE:
-        change.kraft_versions, change.votes = reply.kraft_versions, reply.votes
+        change.kraft_versions, change.supports_vote = reply.kraft_versions, reply.supports_vote
         return True
     change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
     return False
 
 
 def on_appended(r: RaftState, offset: int) -> None:
-    """Notes the offset of the change in progress when its voter set has been appended."""
+    """Records the offset of the appended voter set.
+
+    Answers the request now if it does not wait for the commit.
+    """
     change = r.leading.voter_change if r.leading is not None else None
     if change is not None and change.proposed and change.offset is None:
         change.offset = offset
@@ -364,7 +376,8 @@ def on_appended(r: RaftState, offset: int) -> None:
 
 
 def on_high_watermark(r: RaftState) -> None:
-    """Answers the change in progress if its voter set has been committed."""
+    """Ends the change in progress when its voter set is committed, and answers it unless that happened on
+    append."""
     leading = r.leading
     if leading is None or r.hwm is None:
         return

@@ -127,7 +127,7 @@ def encode_reply(
                 leader_id=leader, leader_epoch=epoch, host=host, port=port
             )
             return UpdateRaftVoterResponse(error_code=error, current_leader=current)
-    raise TypeError(f"{type(q).__name__} is no request of Raft")
+    raise TypeError(f"{type(q).__name__} is not a request of Raft")
 
 
 def _encode_fetch_reply(
@@ -287,7 +287,7 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             return m.VoterReply(_code(response.error_code), message=response.error_message)
         case m.ProbeVersions():
             probe = m.ProbeReply(_code(response.error_code))  # type: ignore[attr-defined]
-            probe.votes = any(api.api_key == VoteRequest.KEY for api in response.api_keys)  # type: ignore[attr-defined]
+            probe.supports_vote = any(api.api_key == VoteRequest.KEY for api in response.api_keys)  # type: ignore[attr-defined]
             for feature in response.supported_features:  # type: ignore[attr-defined]
                 if feature.name == "kraft.version":
                     probe.kraft_versions = (feature.min_version, feature.max_version)

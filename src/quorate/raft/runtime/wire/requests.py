@@ -98,7 +98,7 @@ def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
                 (f.min_supported_version, f.max_supported_version),
             )
             return m.UpdateVoter(voter_entry, q.current_leader_epoch, q.cluster_id)
-    raise TypeError(f"{type(q).__name__} is no request of Raft")
+    raise TypeError(f"{type(q).__name__} is not a request of Raft")
 
 
 def _decode_fetch(q: FetchRequest, version: int) -> m.Fetch | FetchResponse:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate.raft.core import messages as m
+from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.snapshots.partial import Part, fetched_parts, part_path, remove_useless_parts
 from quorate.raft.storage.snapshots.verification import SnapshotError
-from quorate.raft.storage.threads import in_thread
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class SnapshotDownloads:
         self._jobs: deque[m.SnapshotStart | m.SnapshotChunk] = deque()
         self._task: asyncio.Task[None] | None = None
         self._part: Part | None = None
-        self._leader = LeaderAndEpoch(None, -1)  # the leader that is asked
+        self._leader = LeaderAndEpoch(None, -1)  # the leader that sends it
         self._flushing: asyncio.Future[None] | None = None
         self._began = 0.0
         self._closed = False

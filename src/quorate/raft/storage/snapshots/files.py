@@ -189,7 +189,7 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
 
 
 def verify_file(path: Path) -> None:
-    """Verifies a whole file. Raises SnapshotError, OSError."""
+    """Verifies a complete file. Raises SnapshotError, OSError."""
     verifier = SnapshotVerifier()
     with path.open("rb", buffering=0) as file:
         try:

@@ -1,8 +1,10 @@
 """Verifies a snapshot in one pass: framing, checksums, offsets, header and footer.
 
+`download` installs only a snapshot that is verified here.
+
 Two replicas may write different files under the same snapshot id, since each writes at its own time and
 in its own order. So a download continues from another replica only if both files begin with the same
-batches, which is found out by comparing digests.
+batches, which is verified by comparing digests.
 """
 
 from __future__ import annotations

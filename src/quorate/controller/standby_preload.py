@@ -71,7 +71,7 @@ def pieces() -> Iterator[None]:
         yield
 
 
-class WarmUp:
+class StandbyPreload:
     """Runs the steps in the event loop, with pauses, until they are done or `close` is called."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class FileRegion:
         Raises OSError, and EOFError if the file is too short.
         """
         data = os.pread(self.fd_owner.fileno(), self.length, self.position)
-        while len(data) < self.length:  # pread may return less than asked, at most 2 GiB at once
+        while len(data) < self.length:  # pread may return less than requested, at most 2 GiB at once
             more = os.pread(self.fd_owner.fileno(), self.length - len(data), self.position + len(data))
             if not more:
                 raise EOFError(f"file ends {self.length - len(data)} bytes before the end of its region")

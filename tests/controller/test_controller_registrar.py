@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quorate.config.listeners import Endpoint
-from quorate.controller import registration
+from quorate.controller import controller_registrar
 from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
@@ -128,7 +128,7 @@ def test_a_new_leader_ends_a_long_pause_of_the_registration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:
-        monkeypatch.setattr(registration, "_FIRST_PAUSE_S", registration._LONGEST_PAUSE_S)
+        monkeypatch.setattr(controller_registrar, "_FIRST_PAUSE_S", controller_registrar._LONGEST_PAUSE_S)
         quorum = Quorum()
         await quorum.start()
         quorum.set_leader_address(None)

@@ -25,7 +25,7 @@ from quorate.protocol.schema import Data
 
 
 class ActivationError(Exception):
-    """No controller can become active with the present log."""
+    """No controller can become active with the current log."""
 
 
 def activation_records(

@@ -11,7 +11,7 @@ import pytest
 from quorate.log.errors import LogDirFailure
 from quorate.metadata.image import EMPTY
 from quorate.metadata.image.image import Provenance
-from quorate.metadata.snapshot_emitter import SnapshotEmitter
+from quorate.metadata.snapshot_generator import SnapshotGenerator
 
 
 class Store:
@@ -42,7 +42,7 @@ def test_a_failed_snapshot_is_logged_and_attempted_again(
         unhandled: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
         store = Store(error)
-        emitter = SnapshotEmitter(store, 1, max_bytes=10, interval_s=0, now_ms=lambda: 1)
+        emitter = SnapshotGenerator(store, 1, max_bytes=10, interval_s=0, now_ms=lambda: 1)
         with caplog.at_level(logging.ERROR):
             for offset in (0, 1):
                 image = EMPTY.with_provenance(Provenance(offset, 1, 1))
@@ -50,7 +50,7 @@ def test_a_failed_snapshot_is_logged_and_attempted_again(
                 await emitter.settled()
                 await asyncio.sleep(0)
         assert [r.getMessage() for r in caplog.records] == [
-            f"[SnapshotEmitter id=1] Snapshot at offset 1 failed: {error}"
+            f"[SnapshotGenerator id=1] Snapshot at offset 1 failed: {error}"
         ]
         assert store.snapshots == [2] and not unhandled
 

@@ -1,4 +1,4 @@
-"""Registers this controller (KIP-919) whenever the metadata has no registration of the present process.
+"""Registers this controller (KIP-919) whenever the metadata has no registration of the current process.
 
 The active controller writes its own registration. A standby sends a ControllerRegistration to the active
 controller, and repeats it with growing pauses until the record comes back through the log. Source:

@@ -4,7 +4,7 @@ after some time if anything changed.
 Every node writes snapshots, brokers included, since its log would otherwise only grow. The image is a
 value, so that the snapshot is written in slices while more records are applied. Only one snapshot is
 written at a time, and none inside a metadata transaction. Source: Kafka's SnapshotGenerator and
-SnapshotEmitter.
+SnapshotGenerator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SnapshotStore(Protocol):
     ) -> Any: ...
 
 
-class SnapshotEmitter:
+class SnapshotGenerator:
     """Counts the committed bytes and starts the writing of snapshots. `interval_s` is 0 if time alone
     does not cause a snapshot."""
 
@@ -100,7 +100,7 @@ class SnapshotEmitter:
             # KafkaError means that a log directory failed. The log still has all records, so the node
             # continues, and the next attempt logs its own error.
             logger.error(
-                "[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error
+                "[SnapshotGenerator id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error
             )
         finally:
             self._task = None

@@ -16,7 +16,7 @@ from quorate.protocol.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.regions import FileRegion
+    from quorate.protocol.file_region import FileRegion
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData

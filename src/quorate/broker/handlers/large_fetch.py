@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.regions import FileRegion
+    from quorate.protocol.file_region import FileRegion
 
 PIECE = 20
 """Partitions for which a step is taken before the time is looked at. Reading them takes half a

@@ -266,6 +266,7 @@ def test_replicas_are_assigned_to_directories_in_portions() -> None:
     }
 
 
+@pytest.mark.slow
 def test_no_more_reassignments_are_computed_than_a_request_may_have() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", *([[1]] * 12_000))
@@ -361,6 +362,7 @@ def test_the_same_filter_many_times_is_applied_once() -> None:
     assert calls < 200_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hosts", [None, "*"], ids=["all different, none of which matches", "all the same, which match everything"]
 )

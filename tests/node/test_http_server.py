@@ -236,6 +236,7 @@ def test_a_connection_above_the_limit_is_closed_and_does_not_count(monkeypatch: 
     run(main())
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate.node.http.server.CONNECTION_S", 0.3)
     monkeypatch.setattr("quorate.node.http.server.MAX_CONNECTIONS", 1)

@@ -37,6 +37,7 @@ def batches(draw: st.DrawFn) -> list:
 @example([(None, b"", [], NOW)] * 20_000)
 @example([(None, b"v" * (1 if i == 12_345 else 2), [], NOW + i % 100) for i in range(17_000)])
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_a_scan_gives_the_same_result_as_reading(rows: list) -> None:
     data = build_batch(rows)
     records = decode_records(data)
@@ -50,6 +51,7 @@ def test_a_scan_gives_the_same_result_as_reading(rows: list) -> None:
 
 @given(batches(), st.data())
 @settings(max_examples=200, deadline=None)
+@pytest.mark.slow
 def test_a_damaged_byte_gives_the_same_result_as_reading(rows: list, data: st.DataObject) -> None:
     whole = build_batch(rows)
     body = bytearray(whole[BATCH_OVERHEAD:])

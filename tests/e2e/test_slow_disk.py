@@ -255,10 +255,11 @@ def test_truncating_many_logs(tmp_path: Path, disk: SlowDisk) -> None:
             return [p.id for p in found if p.leader == node_id]
 
         mine = led_by(1)
-        producer = Producer({"bootstrap.servers": nodes[1].bootstrap, "acks": 1, "linger.ms": 0, **QUIET})
+        replicated = Producer({"bootstrap.servers": nodes[1].bootstrap, "acks": "all", **QUIET})
         for p in mine:
-            producer.produce("t", b"committed", partition=p)
-        assert producer.flush(30) == 0
+            replicated.produce("t", b"committed", partition=p)
+        assert replicated.flush(30) == 0
+        producer = Producer({"bootstrap.servers": nodes[1].bootstrap, "acks": 1, "linger.ms": 0, **QUIET})
         disk.set(fsync_ms=100)
         admin.create_topics([NewTopic("first-slow-one", 1, 2)])["first-slow-one"].result(30)
         leader, heir = nodes[1].proc, nodes[2].proc

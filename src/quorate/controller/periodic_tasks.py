@@ -172,7 +172,8 @@ class PeriodicTasks:
             if self._fencing is not None:
                 session, continuation, written = self._fencing
                 if state.committed_offset < written:
-                    return now + _PORTION_PAUSE_S  # records of requests wait after at most one portion
+                    # So that records of requests wait behind at most one portion.
+                    return now + _PORTION_PAUSE_S
             else:
                 expired = state.broker_sessions.next_expired(now)
                 if expired is None:
@@ -200,8 +201,8 @@ class PeriodicTasks:
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
-        # The next run is not before the earliest session can expire, and not after a session that begins
-        # now would.
+        # The next run is when the earliest session can expire, but no later than a session that begins now
+        # would expire.
         soonest = state.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 

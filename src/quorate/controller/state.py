@@ -47,10 +47,12 @@ class ControllerState:
         image: The committed metadata.
         epoch: The epoch in which this controller is active, or NO_EPOCH if it is a standby.
         committed_offset: The last offset below the high watermark that was delivered.
-        next_offset: The offset of the next record that this controller writes.
+        next_offset: The offset after the last record that this controller wrote, or the log end at the
+            beginning of its term. Control records may follow.
         last_write: The monotonic time of the last write.
         pending: Responses whose records are not committed yet.
-        failed: Whether a record could not be replayed. A failed controller applies nothing more.
+        failed: Whether an error that it cannot recover from has stopped this controller. It applies
+            nothing more.
         closed: Whether the controller is shutting down.
     """
 

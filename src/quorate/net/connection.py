@@ -11,8 +11,8 @@ It guarantees:
 5. A malformed request closes its connection and no other. It gets no response, but responses to earlier
    requests are still written.
 6. A peer that has closed its sending direction gets the pending responses, then the connection is closed.
-   Apache Kafka does the same, because it sees the end of the stream only after the last request. With TLS,
-   unwritten responses are lost: asyncio's TLS transports close both directions together.
+   Apache Kafka does the same, because it reads the end of the stream only after it has answered the last
+   request. With TLS, unwritten responses are lost: asyncio closes both directions together.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return not (self._closing or self._must_wait() or time.monotonic() - self._slice_started > SLICE_S)
 
     def _must_wait(self) -> bool:
-        """Whether no further request may be handled until responses have been written."""
+        """Whether no request may be handled until responses are written or a large request is decoded."""
         limits, output = self._limits, self._output
         if output is None:
             return False

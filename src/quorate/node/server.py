@@ -10,7 +10,8 @@ The order of the start is:
 5. The broker registers, catches up with the metadata and recovers its logs, and its listeners
    accept requests.
 
-The stop is in reverse order. The broker stops by a controlled shutdown, during which its listeners
+The stop is in reverse order, except that the controller listeners stay open until Raft has stopped. The
+broker stops by a controlled shutdown, during which its listeners
 still accept requests.
 """
 
@@ -367,8 +368,8 @@ class KafkaServer:
         """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
         That is the case when the last nodes of a cluster stop together. Until then clients are served,
-        as in Apache Kafka. Without contact with the quorum leader nothing can be appended: leaderships
-        cannot move, and the followers may have stopped.
+        as in Apache Kafka. While the broker has no contact with the quorum leader, it accepts no Produce:
+        leaderships cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()

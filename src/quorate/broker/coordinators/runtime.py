@@ -1,13 +1,14 @@
 """Runs the shards of a coordinator, one for each partition of its internal topic that this broker leads
 (`CoordinatorRuntime` in Kafka).
 
-A shard identifies a request by a token: the future of its response. For every step, responses are sent at
-once, and its records are appended as one batch, or as several if the result is not atomic. The append is
-done when the call returns, so that the steps of a shard are in log order. `after` is called when the high
-watermark has passed the batch.
+A shard identifies a request by a token: the future of its response. A step returns a `CoordinatorResult`.
+Its responses are sent at once. Its records are appended as one batch, or as several if the result is not
+atomic, before `write` returns, so that the steps of a shard are in log order. Its `after`, which sends what
+depends on the records, is called when the high watermark has passed the batch.
 
-Writes see the newest state, reads the committed one. The committed state follows only the high watermark:
-records whose append timed out are visible as soon as they are committed. One timer serves all shards.
+Writes and `read_newest` see the newest state, `read_committed` the committed one. The committed state
+follows only the high watermark: records whose append timed out are visible as soon as they are
+committed. One timer serves all shards.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from quorate.records.compression import Compression
 logger = logging.getLogger("quorate.group")
 
 CHUNK_BYTES = 512 * 1024
-"""The approximate size of a batch of records that need not be atomic. Well below any `max.message.bytes`."""
+"""The approximate size of a batch of records that need not be atomic. Half of the default
+`max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
 """After this time the remaining expired timers wait for the next turn of the event loop. The members of all

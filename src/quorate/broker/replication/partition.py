@@ -1,8 +1,8 @@
 """One replica on this broker: its role, its ISR, its high watermark, and the requests that wait for it
 (`Partition` in Kafka).
 
-The log object is created on the first read or write, so a metadata delta with thousands of new partitions
-is cheap, and no file is created before the first append. Everything runs on the event loop without locks.
+The log object of an unreplicated partition is created on the first read or write, so a metadata delta with
+thousands of new partitions is cheap. No file is created before the first append. Everything runs on the event loop without locks.
 Implements KIP-497 (pending ISR), KIP-101, KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
 """
 
@@ -261,7 +261,7 @@ class Partition:
             for replica, state in self.followers.items():
                 if state.log_end_offset < new and (
                     replica in isr
-                    # Also waits for a caught-up follower outside a busy partition's ISR so that it can enter.
+                    # A caught-up follower outside of the ISR of a busy partition could never join otherwise.
                     or (state.is_caught_up(end, now, max_lag_s) and self._is_isr_eligible(replica, state))
                 ):
                     new = state.log_end_offset

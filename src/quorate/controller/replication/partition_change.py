@@ -37,7 +37,7 @@ Replicas = tuple[int, ...]
 class Election(Enum):
     """How a leader is chosen.
 
-    PREFERRED chooses the first replica if it may lead. ONLINE keeps the leader, or else chooses any
+    PREFERRED chooses the first replica if it is valid. ONLINE keeps the leader, or else chooses any
     valid replica. UNCLEAN chooses any acceptable replica as the last resort, which may lose records.
     """
 
@@ -203,7 +203,7 @@ class PartitionChangeBuilder:
         )
 
     def _elect(self, record: PartitionChangeRecord) -> None:
-        """Elects a leader if the current one is not valid."""
+        """Chooses the leader, and writes it to the record if it is not the current one."""
         partition = self.partition
         leader, unclean = self._choose()
         if leader == partition.leader:
@@ -227,8 +227,8 @@ class PartitionChangeBuilder:
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        # Only target replicas are candidates: a reassignment that this change completes removes its replicas
-        # from the ELR (Kafka keeps them).
+        # Only target replicas are candidates: the replicas that a completed reassignment removes leave the
+        # ELR as well (Kafka keeps them).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
         self._elr = tuple(
             sorted(r for r in candidates if r not in self.isr and r != self.uncleanly_stopped_broker)

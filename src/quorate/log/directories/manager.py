@@ -200,8 +200,9 @@ class LogManager:
         if to_delete:
             self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
-        # An end inside of a batch, or in a gap, is not on disk: recovery ends such a log at its last batch. A
-        # recovery point behind that would keep the next recovery from what is appended there.
+        # A log that was truncated to an offset inside of a batch, or in a gap between batches, ends at its
+        # last batch when it is loaded again. A recovery point after that end must be lowered: the next
+        # recovery would skip records that are appended below it.
         points = offsets[RECOVERY_POINTS]
         logs = self._by_dir[directory]
         self._checkpoints.lower(

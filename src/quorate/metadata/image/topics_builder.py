@@ -71,7 +71,7 @@ class TopicsBuilder:
         self._new_names[name] = topic_id
 
     def remove(self, topic_id: bytes) -> TopicImage:
-        """Removes a topic. Returns its last state, from which the caller takes the name."""
+        """Removes a topic. Returns its state before this batch, of which the caller needs only the name."""
         opened = self._open.pop(topic_id, None)
         before = self._base.by_id.get(topic_id) if topic_id not in self._removed else None
         if opened is None and before is None:

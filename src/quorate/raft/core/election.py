@@ -137,7 +137,8 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
 
 
 def give_up_if_unwinnable(r: RaftState, now: float) -> None:
-    """Ends an election early if a voter has refused and a majority would need voters that are unreachable."""
+    """Ends an election early if a voter has refused, and the voters that have granted or can still answer
+    are not a majority."""
     election = r.election
     if election is None or not election.cannot_win() or not any(v is False for v in election.votes.values()):
         return

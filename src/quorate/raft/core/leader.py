@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 # DescribeQuorum and the metrics list an observer until this long after its last Fetch, as in Kafka.
 OBSERVER_SESSION_S = 300.0
-# The leader drops its record of a non-voter this long after its last Fetch.
+# The leader drops its record of a non-voter this long after its last Fetch, unless it is the only voter.
 NON_VOTER_RETENTION_S = 3600.0
 # The snapshot that `kafka-storage format` writes. Every initial voter has its own, so it is never sent.
 BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
@@ -184,8 +184,9 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
 def validate_offset_and_epoch(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
     """Compares the end of a replica's log with this log (Kafka's `validateOffsetAndEpoch`).
 
-    Returns None if the replica's log is a prefix of this one. Otherwise returns (True, the snapshot to
-    load) or (False, the end of the last common epoch).
+    Returns None if the replica can continue with this log. A replica that fetches from offset 0 gets the
+    latest snapshot if there is one. Otherwise returns (True, the snapshot to load) or (False, this log's
+    largest epoch that is not later than the replica's, and its end).
     """
     view = r.log
     start = view.start_offset

@@ -3,8 +3,8 @@
 `RaftDriver` performs the effects of each step in the order that `quorate.raft.core.messages.Effects` states.
 
 Group commit: the records that are proposed while a write or an fsync is running form the next batch.
-While fsync is fast it runs in the loop, so that a record is proposed, durable, committed and delivered
-in one turn of the loop. When fsync becomes slow it moves to a thread.
+While fsync is fast it runs in the loop, so that proposed records are appended and durable in one turn of the
+loop, and with a single voter also committed and delivered. When fsync becomes slow it moves to a thread.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class RaftDriver:
             self._run_queue()
 
     def _write_proposals(self) -> bool:
-        """Appends the proposed records and makes them durable. Returns whether there were any."""
+        """Appends the proposed records and starts their fsync. Returns whether records were appended."""
         if not self.proposals.pending or not self.state.is_leader or self._deferred is not None:
             return False
         try:
@@ -345,8 +345,8 @@ class RaftDriver:
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
-            # Only a small response is parsed here; the listeners read the records of a large one from the
-            # log, in slices.
+            # The values of records are parsed here only for a small response. The listeners read those of a
+            # large one from the log, in slices.
             small = len(records) <= INLINE_PARSE_BYTES
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
@@ -395,7 +395,7 @@ class RaftDriver:
             self.step(m.Timeout())
 
     def _clean(self) -> None:
-        """Deletes old snapshots, and the log before them, by size and age."""
+        """Deletes old snapshots by size and age, and the log before the oldest one that remains."""
         if self.failure is not None:
             return
         try:

@@ -1,7 +1,7 @@
 """Recovers a replica from its disk: log, snapshots, voters and quorum state, and checks their consistency.
 
-The whole log is read once. This takes long for a long log, so it runs in a thread, while the node
-already answers health checks.
+The whole log is verified. This takes long for a long log, so it runs in a thread, while the node already
+answers health checks.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def _check_snapshot_epoch(config: RaftConfig, directory: Path, state_file: Quoru
     try:
         stored = state_file.read()
     except QuorumStateError:
-        return  # `_read_quorum_state` reports the error, and knows the voters from the log
+        # `_read_quorum_state` reports the error later, when the voters have been read from the log and the
+        # message can name them.
+        return
     if stored is not None and stored.epoch < latest.epoch:
         raise RaftError(
             f"{state_file.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of "
@@ -172,8 +174,8 @@ def _static_members(config: RaftConfig, state_path: Path, marked: Marked | None)
 def _read_membership_record(config: RaftConfig, directory: Path, log: MetadataLog) -> MembershipRecord:
     """Whether this replica is or was a voter, as far as the disk shows.
 
-    Apache Kafka does not store this. So a controller with auto-join also reads the voter sets older than
-    the latest snapshot; the core adds the newer ones.
+    A directory that Apache Kafka has used has no such file. So without one, a controller with auto-join also
+    reads the voter sets older than the latest snapshot; the core adds the newer ones.
     """
     record = MembershipRecordFile(directory, config.directory_id).read()
     if record is MembershipRecord.NEVER and config.is_controller and config.auto_join:

@@ -167,8 +167,8 @@ def shared_address_message(
 ) -> str | None:
     """The error message if another voter already has one of this voter's endpoints, or None.
 
-    If two voters have the same address, requests for one of them reach the other, so neither could be
-    elected.
+    If two voters have the same address, requests for one of them reach the other, which rejects them with
+    INVALID_VOTER_KEY. So one of the two counts as down.
 
     Args:
         moved: New entries of voters that have reported other endpoints than those in the voter set.
@@ -376,8 +376,8 @@ def on_appended(r: RaftState, offset: int) -> None:
 
 
 def on_high_watermark(r: RaftState) -> None:
-    """Ends the change in progress when its voter set is committed, and answers it unless that happened on
-    append."""
+    """Ends the change in progress when its voter set is committed. Answers it, unless it was already
+    answered on append."""
     leading = r.leading
     if leading is None or r.hwm is None:
         return

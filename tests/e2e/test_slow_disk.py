@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -275,9 +276,14 @@ def test_truncating_many_logs(tmp_path: Path, disk: SlowDisk) -> None:
         with probing(nodes[1].broker_port) as probe:
             wait_for(
                 "all logs to be cut",
-                lambda: nodes[1].log_tail(10_000).count("Truncating to offset 1") == len(mine),
+                lambda: len(truncated(nodes[1])) >= len(mine) - 5,  # a few may have replicated it
                 60,
             )
             disk.set()
         assert len(mine) > 20
         assert probe.longest_s < 2
+
+
+def truncated(node: Node) -> set[str]:
+    """The partitions of topic t whose logs the node has truncated."""
+    return set(re.findall(r"\[PartitionLog (t-\d+)\] Truncating to offset", node.log_tail(10_000)))

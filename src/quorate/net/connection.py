@@ -212,10 +212,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             frame,
             self,
         )
-        size = len(frame)
-        if size > INLINE_BYTES:
+        if len(frame) > INLINE_BYTES:
             (context.api_key,) = _KEY.unpack_from(frame)
-            if is_large(context):
+            context.is_large = is_large(context)
+            if context.is_large:
                 self._decode_in_thread(frame, context)
                 return False
         self._handle(context, self._dispatcher.decode(frame, context))
@@ -261,7 +261,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._answer(context, request, failure(context, request, e))
             return
         if result is None or not hasattr(result, "__await__"):
-            if result is None or not is_large(context):
+            if result is None or not context.is_large:
                 self._answer(context, request, result)
                 return
             pending = PendingResponse(context, request, None)
@@ -392,7 +392,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         try:
             response = self._result(finished)
-            if response is not None and is_large(finished.context):
+            if response is not None and finished.context.is_large:
                 self._encode_in_thread(finished, response)
                 return
             parts = encode_frame(finished.context, response)

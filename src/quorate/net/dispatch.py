@@ -107,6 +107,8 @@ class RequestContext:
     """An id that all tries of one forwarded request share; zeros if unknown."""
     unanswered_attempts: int = 0
     """The number of earlier tries without a usable response, which may have been carried out."""
+    is_large: bool = False
+    """Whether the request is decoded, and its response encoded, in a thread."""
 
 
 Handler = Callable[[RequestContext, Any], Any]

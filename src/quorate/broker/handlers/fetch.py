@@ -39,13 +39,14 @@ AT_ONCE = 500
 """Partitions of a Fetch, with those of its session, that are handled in one turn of the event loop."""
 
 
-class FetchHandler(FetchSteps):
+class FetchHandler:
     """Reads batches for consumers and followers."""
 
-    __slots__ = ("_max_bytes", "_rounds")
+    __slots__ = ("_max_bytes", "_rounds", "_services", "_steps")
 
     def __init__(self, services: Services) -> None:
-        super().__init__(services)
+        self._services = services
+        self._steps = FetchSteps(services)
         self._max_bytes = services.config.fetch_max_bytes
         self._rounds = Rounds(AT_ONCE)
 
@@ -79,10 +80,10 @@ class FetchHandler(FetchSteps):
                 now_ms=services.clock.now_ms(),
             )
             return LargeFetch(
-                self, services, self._rounds, context, request, opened, asked, params
+                self._steps, services, self._rounds, context, request, opened, asked, params
             ).response()
         for topic in request.topics:
-            self.add_wanted(asked, topic, topic.partitions, version)
+            self._steps.add_wanted(asked, topic, topic.partitions, version)
         fetch = services.sessions.context(
             session_id=request.session_id,
             epoch=request.session_epoch,
@@ -97,10 +98,10 @@ class FetchHandler(FetchSteps):
         keys: list[PartitionKey] = []
         wanted: list[FetchPartition] = []
         answers: dict[PartitionKey, PartitionAnswer] = {}
-        self.choose(fetch.partitions.items(), keys, wanted, answers)
+        self._steps.choose(fetch.partitions.items(), keys, wanted, answers)
         if not wanted:
             return self._answer(context, fetch, answers)
-        cold = self.cold_regions(wanted)
+        cold = self._steps.cold_regions(wanted)
         if cold:
             return self._read_ahead(cold, context, fetch, answers, keys, wanted, params)
         return self._read(context, fetch, answers, keys, wanted, params)
@@ -129,7 +130,7 @@ class FetchHandler(FetchSteps):
                 await self._services.loop.run_in_executor(None, touch, cold)
             except (OSError, EOFError):
                 break  # the read raises the error again
-            cold = self.cold_regions(wanted)
+            cold = self._steps.cold_regions(wanted)
             if not cold:
                 break
         result = self._read(context, fetch, answers, keys, wanted, params)
@@ -179,7 +180,7 @@ class FetchHandler(FetchSteps):
         results: list[ReadResult],
     ) -> FetchResponse:
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
-        self.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
+        self._steps.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
         read_answers.update(answers)
         return self._answer(context, fetch, read_answers)
 
@@ -189,7 +190,7 @@ class FetchHandler(FetchSteps):
         hints: dict[int, FetchResponse.NodeEndpoint] = {}
         error, session_id, news = fetch.finish(answers, self._services.clock.now_ms())
         response = FetchResponse(error_code=error, session_id=session_id)
-        self.add_news(context, response, fetch.partitions, news, hints)
+        self._steps.add_news(context, response, fetch.partitions, news, hints)
         response.node_endpoints = list(hints.values())
         return response
 

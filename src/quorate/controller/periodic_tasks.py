@@ -88,9 +88,8 @@ class PeriodicTasks:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         config = state.config
-        self._preferred: _PartitionScan | None = None
-        self._unclean: _PartitionScan | None = None
-        self._clean: _PartitionScan | None = None
+        self._scans: dict[str, _PartitionScan] = {}
+        """The unfinished scans, by what they elect."""
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
@@ -109,7 +108,8 @@ class PeriodicTasks:
 
     def activate(self, now: float) -> None:
         """Schedules all tasks at the beginning of a term."""
-        self._preferred = self._unclean = self._clean = self._fencing = None
+        self._scans.clear()
+        self._fencing = None
         config = self._state.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
@@ -218,30 +218,22 @@ class PeriodicTasks:
 
     def _elect_preferred(self, now: float) -> float:
         """Elects preferred leaders, one portion in each run."""
-        scan, self._preferred = self._preferred, None  # a scan that fails starts over
-        if scan is not None and self._state.committed_offset < scan.last_offset:
-            self._preferred = scan
-            return now + _PORTION_PAUSE_S
-        if scan is None:
+
+        def partitions() -> Iterator[tuple[bytes, int]]:
             topics = self._state.next_image.topics.by_id.values()
-            scan = _PartitionScan(
-                (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
-            )
-        self._preferred = self._elect(scan, elect_leaders.preferred_elections, "preferred leaders")
+            return ((topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids())
+
         interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
-        return now + interval_s if self._preferred is None else now
+        return self._elect(
+            now, partitions, elect_leaders.preferred_elections, "preferred leaders", interval_s
+        )
 
     def _elect_unclean(self, now: float) -> float:
         """Elects leaders uncleanly for topics that allow it, one portion in each run."""
-        scan, self._unclean = self._unclean, None  # a scan that fails starts over
-        if scan is not None and self._state.committed_offset < scan.last_offset:
-            self._unclean = scan
-            return now + _PORTION_PAUSE_S
-        if scan is None:
-            scan = _PartitionScan(self._state.next_image.topics.leaderless())
-        self._unclean = self._elect(scan, elect_leaders.unclean_elections, "leaders uncleanly")
         interval_s = self._state.config.unclean_election_check_interval_s
-        return now + interval_s if self._unclean is None else now
+        return self._elect(
+            now, self._leaderless, elect_leaders.unclean_elections, "leaders uncleanly", interval_s
+        )
 
     def _elect_clean(self, now: float) -> float:
         """Elects leaders for partitions that an interrupted change has left without one.
@@ -250,29 +242,41 @@ class PeriodicTasks:
         partitions have no leader although a broker in their ISR is active. No other event would elect one,
         because the state of that broker does not change.
         """
-        scan, self._clean = self._clean, None  # a scan that fails starts over
-        if scan is not None and self._state.committed_offset < scan.last_offset:
-            self._clean = scan
-            return now + _PORTION_PAUSE_S
-        if scan is None:
-            scan = _PartitionScan(self._state.next_image.topics.leaderless())
-        self._clean = self._elect(scan, elect_leaders.clean_elections, "leaders")
-        return NEVER if self._clean is None else now
+        return self._elect(now, self._leaderless, elect_leaders.clean_elections, "leaders", NEVER)
 
-    def _elect(self, scan: _PartitionScan, elections: _Elections, what: str) -> _PartitionScan | None:
-        """Runs one turn of a scan. Returns the scan, or None at its end.
+    def _leaderless(self) -> Iterator[tuple[bytes, int]]:
+        return self._state.next_image.topics.leaderless()
+
+    def _elect(
+        self,
+        now: float,
+        partitions: Callable[[], Iterator[tuple[bytes, int]]],
+        elections: _Elections,
+        what: str,
+        interval_s: float,
+    ) -> float:
+        """Runs one turn of a scan of `partitions`. Returns the time of the next turn, or of the next scan.
 
         The next turn waits until the elections of this one are committed, so that records of requests
         wait for at most one turn.
         """
         state = self._state
+        scan = self._scans.pop(what, None)  # a scan that fails starts over
+        if scan is None:
+            scan = _PartitionScan(partitions())
+        elif state.committed_offset < scan.last_offset:
+            self._scans[what] = scan
+            return now + _PORTION_PAUSE_S
         view = state.view()
         limit = state.config.max_elections_per_run
         records = elections(view, scan.turn(view.image.topics), limit)
         if records:
             state.log_info("Electing %s for %d partition(s).", what, len(records))
             scan.last_offset = state.write(records)
-        return scan if len(records) >= limit or not scan.ended else None
+        if len(records) < limit and scan.ended:
+            return now + interval_s
+        self._scans[what] = scan
+        return now
 
     def _expire_requests(self, now: float) -> float:
         """Fails the requests whose timeout has expired."""

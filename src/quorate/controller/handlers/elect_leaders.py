@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
@@ -104,37 +105,30 @@ def elect_leader(
 def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
     """Makes preferred replicas the leaders of these partitions. Returns at most `limit` records, for one
     run of the periodic task."""
-    records: list[Data] = []
-    for topic, partition_id, partition in candidates:
-        if partition.leader == partition.replicas[0]:
-            continue
-        record = partition_change_for(view, topic, partition_id, election=Election.PREFERRED).build()
-        if record is not None:
-            records.append(record)
-            if len(records) >= limit:
-                break
-    return records
+    other_leaders = (found for found in candidates if found[2].leader != found[2].replicas[0])
+    return _elections(view, other_leaders, Election.PREFERRED, limit)
 
 
 def clean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
     """Elects leaders for leaderless partitions as if their brokers were just unfenced: from the ISR, from
     the ELR if there is no ISR, or the last known leader if there is neither. Returns at most `limit`
     records."""
-    records: list[Data] = []
-    for topic, partition_id, partition in candidates:
-        if partition.leader != NO_LEADER:
-            continue
-        for broker_id in partition.isr or partition.elr or partition.last_known_elr:
-            if view.is_active(broker_id):
-                break
-        else:
-            continue
-        record = partition_change_for(view, topic, partition_id, election=Election.ONLINE).build()
-        if record is not None:
-            records.append(record)
-            if len(records) >= limit:
-                break
-    return records
+    electable = (
+        (topic, partition_id, partition)
+        for topic, partition_id, partition in candidates
+        if partition.leader == NO_LEADER
+        and any(map(view.is_active, partition.isr or partition.elr or partition.last_known_elr))
+    )
+    return _elections(view, electable, Election.ONLINE, limit)
+
+
+def _elections(view: View, candidates: Iterable[Located], election: Election, limit: int) -> list[Data]:
+    """Returns at most `limit` records, for the partitions in which the election changes something."""
+    changes = (
+        partition_change_for(view, topic, partition_id, election=election).build()
+        for topic, partition_id, _ in candidates
+    )
+    return list(islice((record for record in changes if record is not None), limit))
 
 
 def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:

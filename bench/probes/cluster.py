@@ -1,12 +1,11 @@
 """Clusters of Apache Kafka or of Quorate, started from the same properties files.
 
-QUORATE_BIN names the folder of Quorate's console scripts (default: beside this Python). JAVA_LIBS names
-the folder of Apache Kafka's jars (default: where `make setup` puts them).
+QUORATE_BIN names the folder of Quorate's console scripts (default: beside this Python). QUORATE_KAFKA_JARS
+names the folder of Apache Kafka's jars (default: where `make setup` puts them).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,8 +24,10 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-ROOT = Path(__file__).resolve().parents[2]
-JAVA_LIBS = os.environ.get("JAVA_LIBS") or str(ROOT / ".cache" / "kafka-4.1.1")
+from quorate.protocol.uuids import random_uuid, uuid_text
+from tests.support import java
+from tests.support.cluster import free_ports
+
 QUORATE_BIN = os.environ.get("QUORATE_BIN") or str(Path(sys.executable).parent)
 # The options of Kafka's own kafka-run-class.sh and kafka-server-start.sh.
 JAVA_OPTIONS = [
@@ -42,27 +42,18 @@ JAVA_OPTIONS = [
 ]
 
 
-def random_id() -> str:
-    """A cluster or directory id as Kafka prints it: 16 random bytes in URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+def kafka_classpath() -> list[str]:
+    """The options of `java` for Apache Kafka's jars. Raises FileNotFoundError."""
+    folder = java.jars()
+    if folder is None:
+        raise FileNotFoundError("Apache Kafka's jars are missing: run make setup, or set QUORATE_KAFKA_JARS")
+    return ["-cp", f"{folder}/*"]
 
 
 def commands(impl: str) -> tuple[list[str], list[str]]:
     """The command that formats a directory, and the command that runs a node."""
     if impl == "java":
-        if not Path(JAVA_LIBS).is_dir():
-            raise FileNotFoundError(f"{JAVA_LIBS} is missing: run make setup, or set JAVA_LIBS")
-        classpath = ["-cp", f"{JAVA_LIBS}/*"]
+        classpath = kafka_classpath()
         return ["java", *classpath, "kafka.tools.StorageTool"], [
             "java",
             *JAVA_OPTIONS,
@@ -156,9 +147,10 @@ class Cluster:
         self.nodes = self.controller_nodes + brokers
         self.broker_nodes = self.nodes if self.combined else brokers
         self.bootstrap = ",".join(f"127.0.0.1:{n.broker_port}" for n in self.broker_nodes)
-        cluster_id = random_id()
+        cluster_id = uuid_text(random_uuid())
         voters = ",".join(
-            f"{n.node_id}@127.0.0.1:{n.controller_port}:{random_id()}" for n in self.controller_nodes
+            f"{n.node_id}@127.0.0.1:{n.controller_port}:{uuid_text(random_uuid())}"
+            for n in self.controller_nodes
         )
         for node in self.nodes:
             options: list[str] = []

@@ -9,7 +9,7 @@ import time
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import NewTopic
 
-from bench.probes.cluster import JAVA_LIBS, Cluster, admin, create_topics, latencies_ms
+from bench.probes.cluster import Cluster, admin, create_topics, kafka_classpath, latencies_ms
 
 Figures = dict[str, object]
 
@@ -124,8 +124,7 @@ def kafka_tool(name: str, *arguments: object) -> str:
     command = [
         "java",
         "-Xmx512M",
-        "-cp",
-        f"{JAVA_LIBS}/*",
+        *kafka_classpath(),
         f"org.apache.kafka.tools.{name}",
         *map(str, arguments),
     ]

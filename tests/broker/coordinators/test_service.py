@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators import loader
+from quorate.log.errors import LogDirFailure
+from quorate.log.partition.local_log import LocalLog
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -14,6 +18,8 @@ from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.init_producer_id import InitProducerIdRequest
 from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.broker.coordinators.client import (
+    commit_request,
+    fetch_request,
     in_loop,
     versions,
 )
@@ -154,3 +160,31 @@ async def test_transactions_are_refused_for_good() -> None:
             ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest(group_id="g", topics=topics), 3
         )
         assert answer.topics[0].partitions[0].error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+# -- logs that cannot be read
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["index", "batches"])
+@in_loop
+async def test_a_coordinator_that_cannot_read_its_log_takes_the_directory_offline(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad_sector(*_: object) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with World() as w:
+        assert (
+            not (await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)).topics[0].partitions[0].error_code
+        )
+        failed: list[LogDirFailure] = []
+        w.replicas.storage_failed = failed.append
+        if part == "index":
+            monkeypatch.setattr(LocalLog, "read", bad_sector)
+        else:
+            monkeypatch.setattr(loader, "_bytes_of", bad_sector)
+        await w.restart()
+        answer = await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)
+        assert answer.groups[0].error_code == E.NOT_COORDINATOR
+        assert [failure.code for failure in failed] == [E.KAFKA_STORAGE_ERROR]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
+from quorate.log.errors import DiskAccess
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
@@ -27,7 +28,7 @@ Pages that are still missing then are read in the event loop."""
 
 async def _read(source: Any, offset: int) -> bytes:
     """Reads the batches at `offset`. Pages that are not in the page cache are read in a thread: a broker
-    that takes over from a failed one has often not used these files for days."""
+    that takes over from a failed one has often not used these files for days. Raises LogDirFailure."""
     loop = asyncio.get_running_loop()
     for _ in range(READ_AHEAD_ROUNDS):
         try:
@@ -38,11 +39,13 @@ async def _read(source: Any, offset: int) -> bytes:
         except (OSError, EOFError):
             break  # the read below rebuilds a missing index and raises any other error again
     parts = source.read(offset, SLICE_BYTES).parts
-    if all(
-        resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts
-    ):
-        return _bytes_of(parts)
-    return await loop.run_in_executor(None, _bytes_of, parts)
+    with DiskAccess(str(source.dir.parent), source.dir.name, "loading"):
+        if all(
+            resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length
+            for part in parts
+        ):
+            return _bytes_of(parts)
+        return await loop.run_in_executor(None, _bytes_of, parts)
 
 
 def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
@@ -70,8 +73,8 @@ class CoordinatorLoader:
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
-        """Replays the log from its start to its current end. Returns that end. Raises KafkaError,
-        DecodeError."""
+        """Replays the log from its start to its current end. Returns that end. Raises KafkaError
+        (LogDirFailure if the log cannot be read), DecodeError."""
         if source is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
         end: int = source.log_end_offset

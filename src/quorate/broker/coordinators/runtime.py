@@ -133,6 +133,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         except Exception as error:
             context.error = ErrorCode.NOT_COORDINATOR
             logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)
+            # A replica in a healthy directory must take over: nobody else may read these segments for days.
+            self._replicas.handle_storage_failure(error)
             return
         if self._contexts.get(partition) is not context:
             return

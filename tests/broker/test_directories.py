@@ -4,6 +4,7 @@ directories."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from quorate.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, Partitio
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import EncodeError, ErrorCode
 from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
+from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 
 from .controllers import Leader, ScriptedController, run
 from .fakes import registration
@@ -171,6 +173,21 @@ def test_a_broken_directory_takes_only_its_replicas_offline(two):
     assert len(failed) == 1
     assert outcome(two.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.NONE
     assert not two.logs.is_online(second)
+
+
+def test_a_lookup_that_cannot_read_the_log_takes_the_directory_offline(two, monkeypatch):
+    def bad_sector(*_: object) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    failed: list[LogDirFailure] = []
+    two.replicas.storage_failed = failed.append
+    two.ask(produce("t", (1, batch_of(b"a"))))
+    monkeypatch.setattr("quorate.log.partition.partition_log.find_timestamp", bad_sector)
+    part = ListOffsetsRequest.ListOffsetsPartition(partition_index=1, timestamp=1)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
+    answer = two.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [Path(failure.directory) for failure in failed] == [two.config.log_dirs[1]]
 
 
 def test_a_waiting_append_fails_with_its_directory(tmp_path):

@@ -86,6 +86,7 @@ class ListOffsetsHandler:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
             self._lookup(request, version, topic, part, answer)
         except KafkaError as error:
+            self._services.replicas.handle_storage_failure(error)
             code = error.code
             if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
                 code = ErrorCode.LEADER_NOT_AVAILABLE

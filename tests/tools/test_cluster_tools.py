@@ -95,12 +95,34 @@ def test_a_reset_from_a_file(sh: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("PT5M", 300_000), ("P1DT2H", 93_600_000), ("PT0.5S", 500), ("-PT1M", -60_000)]
+    ("text", "ms"),
+    [
+        ("PT5M", 300_000),
+        ("P1DT2H", 93_600_000),
+        ("PT0.5S", 500),
+        ("-PT1M", -60_000),
+        ("PT1.001S", 1001),
+        ("PT-1.5S", -1500),
+    ],
 )
 def test_durations(text: str, ms: int) -> None:
     from quorate.tools.groups.reset_offsets import duration_ms
 
     assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2038-12-27T09:14:45.101", 2_177_054_085_101),
+        ("1970-01-01T01:00:00.001+01:00", 1),
+        ("2024-05-01", 1_714_521_600_000),
+    ],
+)
+def test_dates(text: str, ms: int) -> None:
+    from quorate.tools.groups.reset_offsets import datetime_ms
+
+    assert datetime_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "5M", "P1Y", "PT1H1D"])

@@ -9,7 +9,8 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from quorate.admin.client import AdminClient
@@ -25,6 +26,9 @@ SCENARIOS = (
 
 Plan = dict[TopicPartition, int]
 Scope = Callable[[AdminClient, argparse.Namespace, str], Awaitable[list[TopicPartition]]]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?\d+)D)?(?:T(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?"
@@ -70,7 +74,7 @@ def duration_ms(text: str) -> int:
     seconds = (
         int(match["days"] or 0) * 86_400 + int(match["hours"] or 0) * 3_600 + int(match["minutes"] or 0) * 60
     )
-    total = int(seconds * 1000 + float(match["seconds"] or 0) * 1000)
+    total = seconds * 1000 + int(Decimal(match["seconds"] or 0) * 1000)  # 1.001 s has no exact float
     return -total if match["sign"] == "-" else total
 
 
@@ -80,7 +84,7 @@ def datetime_ms(text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ToolError(f"Unparseable date: {text}") from None
-    return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    return ((when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
 async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequence[str], scope: Scope) -> int:

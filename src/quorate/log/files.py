@@ -50,8 +50,10 @@ class OpenFiles:
         """The open file at `path`, created on request. Raises OSError."""
         found = self._files.get(path)
         if found is not None:
-            with contextlib.suppress(KeyError):  # evicted by the other thread
+            try:
                 self._files.move_to_end(path)
+            except KeyError:  # evicted by the other thread
+                pass
             return found
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         opened = OpenFile(os.open(path, flags, 0o644))

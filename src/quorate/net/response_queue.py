@@ -105,6 +105,8 @@ def encode_frame(context: RequestContext, response: Any) -> list[Part]:
     if response is None:
         return []
     parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
+    if len(parts) == 1 and isinstance(parts[0], bytearray) and len(parts[0]) <= _JOIN_BYTES:
+        return [_PREFIX.pack(len(parts[0])) + parts[0]]
     size = 0
     for part in parts:
         size += len(part)

@@ -7,12 +7,13 @@ when one of them is first used. Source: Apache Kafka 4.1.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct as Packing
-from typing import Final
+from typing import Any, Final
 
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 from quorate.protocol.file_region import FileRegion
@@ -122,6 +123,11 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+@functools.cache
+def _message_class(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 @dataclass(slots=True, frozen=True)
 class ApiSpec:
     """The properties of an API that are known without the import of its messages."""
@@ -147,13 +153,13 @@ class ApiSpec:
     @property
     def request(self) -> type[Request]:
         """The request class; imports its module on first use."""
-        found: type[Request] = getattr(importlib.import_module(self.module), self.name + "Request")
+        found: type[Request] = _message_class(self.module, self.name + "Request")
         return found
 
     @property
     def response(self) -> type[Response]:
         """The response class; imports its module on first use."""
-        found: type[Response] = getattr(importlib.import_module(self.module), self.name + "Response")
+        found: type[Response] = _message_class(self.module, self.name + "Response")
         return found
 
     def is_flexible(self, version: int) -> bool:
@@ -289,14 +295,19 @@ def _spec(
     )
 
 
+_VERSIONS_CACHED: Final = 1024
+"""Pairs of key and version whose header version is cached: more than there are."""
+
 REGISTRY: Final[dict[int, ApiSpec]] = {row[0]: _spec(*row) for row in _TABLE}
 
 
+@functools.lru_cache(_VERSIONS_CACHED)
 def request_header_version(key: int, version: int) -> int:
     """Returns 2 for a flexible request and 1 otherwise. Raises UNSUPPORTED_VERSION for an unknown key."""
     return 2 if _known(key).is_flexible(version) else 1
 
 
+@functools.lru_cache(_VERSIONS_CACHED)
 def response_header_version(key: int, version: int) -> int:
     """Returns 1 for a flexible response and 0 otherwise.
 

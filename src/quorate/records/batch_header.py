@@ -62,6 +62,7 @@ BIT_CONTROL = 0x20
 BIT_DELETE_HORIZON = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_CODECS = {int(codec): codec for codec in Compression}
 
 
 class TimestampType(IntEnum):
@@ -107,10 +108,10 @@ class BatchHeader:
     @property
     def compression(self) -> Compression:
         """The codec of the records. Raises InvalidRecordError for an unknown one."""
-        code = self.attributes & COMPRESSION_MASK
-        if code > Compression.ZSTD:
-            raise InvalidRecordError(f"Unknown compression type id: {code}")
-        return Compression(code)
+        codec = _CODECS.get(self.attributes & COMPRESSION_MASK)
+        if codec is None:
+            raise InvalidRecordError(f"Unknown compression type id: {self.attributes & COMPRESSION_MASK}")
+        return codec
 
     @property
     def is_control(self) -> bool:

@@ -32,6 +32,8 @@ def encode(value: int) -> bytes:
 
 def decode(buf: Buffer, pos: int, end: int, max_bytes: int = 5) -> tuple[int, int]:
     """Reads a zig-zag integer from ``buf[pos:end]``. `max_bytes` is 5 for int32 and 10 for int64."""
+    if pos < end and (byte := buf[pos]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     raw = shift = 0
     limit = min(end, pos + max_bytes)
     while pos < limit:

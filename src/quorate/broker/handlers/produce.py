@@ -83,9 +83,8 @@ def check_records(
     the version allows. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE,
     INVALID_TXN_STATE, or TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request
     without a transactional id."""
-    nothing = f"Produce requests with version {version} must have at least one record batch"
-    if not isinstance(records, memoryview | bytes) or len(records) == 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
+    if not isinstance(records, (memoryview, bytes)) or len(records) == 0:
+        raise _no_batch(version)
     if (
         len(records) > _MAGIC
         and records[_MAGIC] in (0, 1)
@@ -98,7 +97,7 @@ def check_records(
         )
     header = parse_header(records)
     if header.size_bytes > len(records):  # an incomplete batch
-        raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
+        raise _no_batch(version)
     if header.size_bytes < len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -118,6 +117,13 @@ def check_records(
             "This broker has no transaction coordinator: no transaction can be under way.",
         )
     return records
+
+
+def _no_batch(version: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"Produce requests with version {version} must have at least one record batch",
+    )
 
 
 class ProduceHandler:
@@ -162,19 +168,11 @@ class ProduceHandler:
         waiting: list[tuple[str, Any]] = []
         delayed: DelayedAcks | None = None
 
-        def settle(index: int, error: ErrorCode) -> None:
-            if error != ErrorCode.NONE:
-                name, part = waiting[index]
-                self._failed(context, answer, name, part, KafkaError(error))
-
-        def before_next_turn() -> DelayedAcks:
-            """In other turns the high watermarks may move before the last append."""
-            return delayed or DelayedAcks(loop, waits, None, settle, lambda: answer)
-
         turn_ends = loop.time() + self.turn_s
         for topic_data in request.topic_data:
             if not topic_data.partition_data and loop.time() > turn_ends:
-                delayed = before_next_turn()
+                # In other turns the high watermarks may move before the last append.
+                delayed = delayed or self._delayed_acks(context, answer, waits, waiting, None)
                 yield
                 turn_ends = loop.time() + self.turn_s
             name, topic_id = self._resolve(topic_data, version)
@@ -182,7 +180,7 @@ class ProduceHandler:
             answer.responses.append(topic_answer)
             for data in topic_data.partition_data:
                 if loop.time() > turn_ends:
-                    delayed = before_next_turn()
+                    delayed = delayed or self._delayed_acks(context, answer, waits, waiting, None)
                     yield
                     turn_ends = loop.time() + self.turn_s
                 part = PartitionAnswer(index=data.index)
@@ -219,9 +217,26 @@ class ProduceHandler:
             return answer
         timeout_s = max(request.timeout_ms, 0) / 1000
         if delayed is None:
-            return DelayedAcks(loop, waits, timeout_s, settle, lambda: answer).future
+            return self._delayed_acks(context, answer, waits, waiting, timeout_s).future
         delayed.start(timeout_s)
         return delayed.future
+
+    def _delayed_acks(
+        self,
+        context: RequestContext,
+        answer: ProduceResponse,
+        waits: list[tuple[Partition, int]],
+        waiting: list[tuple[str, Any]],
+        timeout_s: float | None,
+    ) -> DelayedAcks:
+        """Waits for the appends in `waits`; `waiting` has the topic and the answer of each."""
+
+        def settle(index: int, error: ErrorCode) -> None:
+            if error != ErrorCode.NONE:
+                name, part = waiting[index]
+                self._failed(context, answer, name, part, KafkaError(error))
+
+        return DelayedAcks(self._services.loop, waits, timeout_s, settle, lambda: answer)
 
     def _resolve(self, topic_data: ProduceRequest.TopicProduceData, version: int) -> tuple[str | None, bytes]:
         if version < 13:

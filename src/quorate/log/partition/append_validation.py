@@ -9,9 +9,11 @@ from quorate.log.partition.producer_state import AppendOrigin
 from quorate.log.partition.results import AppendInfo, UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import (
+    BATCH_OVERHEAD,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     BatchHeader,
+    compute_crc,
     iter_batches,
     parse_header,
     verify_crc,
@@ -36,17 +38,14 @@ def validate_new_batch(
     RECORD_LIST_TOO_LARGE).
     """
     config, name, log_end = log.config, log.name, log.end_offset
-    found = list(iter_batches(batches))
-    if len(found) != 1:
-        raise InvalidRecordError(f"An append to {name} holds exactly one complete batch, not {len(found)}")
-    header, batch = found[0]
+    header, batch = _only_batch(batches, name)
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise InvalidRecordError(
             f"The baseOffset of the record batch in the append to {name} should be 0, but it is "
             f"{header.base_offset}"
         )
     check_size(header.size_bytes, config.max_message_bytes, name)
-    if not verify_crc(batch):
+    if compute_crc(batch) != header.crc:
         raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc}) in topic partition {name}.")
     valid = validate_produced(batch, header, config, now_ms, from_client=origin is AppendOrigin.CLIENT)
     if valid.changed:
@@ -67,6 +66,19 @@ def validate_new_batch(
     prefix = _PREFIX.pack(log_end, header.size_bytes - LOG_OVERHEAD, leader_epoch)
     view = memoryview(valid.data)
     return [prefix, view[_PREFIX.size :]], [header], [view], info
+
+
+def _only_batch(batches: Buffer, name: str) -> tuple[BatchHeader, memoryview]:
+    """The header and the bytes of the only batch. Raises InvalidRecordError, CorruptRecordError."""
+    view = memoryview(batches)
+    if len(view) >= BATCH_OVERHEAD:
+        header = parse_header(view)
+        if header.size_bytes == len(view):
+            return header, view
+    found = list(iter_batches(view))
+    if len(found) != 1:
+        raise InvalidRecordError(f"An append to {name} holds exactly one complete batch, not {len(found)}")
+    return found[0]
 
 
 def validate_raft_batches(log: LocalLog, batches: Buffer, epoch: int, log_start: int) -> ValidatedAppend:

@@ -436,6 +436,18 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 
+def test_a_log_that_is_deleted_during_a_flush_takes_no_directory_offline(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", now_ms=NOW + 100, flush_ms=100, file_delete_delay_ms=0)
+    logs.load()
+    for partition in range(65):
+        put(logs.get_or_create("t", partition, TOPIC_ID, now_ms=NOW), b"a")
+    flush = iter(logs.flush_due())
+    assert next(flush) is None  # a pause, in which the event loop may delete a topic
+    logs.delete("t", 64)
+    wait_for("the directory to be removed", lambda: len(names(tmp_path / "d")) == 64)
+    run_steps(flush)
+
+
 def idempotent(log: PartitionLog, sequence: int, producer: int = 7) -> None:
     data = build_batch(
         [(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence

@@ -413,6 +413,7 @@ class LogManager:
             if (
                 log.config.flush_ms != LONG_MAX
                 and log.flusher.unflushed
+                and self._logs.get((log.topic, log.partition)) is log  # else it was deleted meanwhile
                 and now_ms - log.flusher.last_flush_ms >= log.config.flush_ms
             ):
                 log.flusher.flush_later(now_ms)

@@ -448,6 +448,27 @@ def test_a_log_that_is_deleted_during_a_flush_takes_no_directory_offline(tmp_pat
     run_steps(flush)
 
 
+def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", now_ms=NOW + 100, segment_bytes=120, flush_ms=100)
+    logs.load()
+    log = logs.get_or_create("t", 0, TOPIC_ID, now_ms=NOW)
+    synced = threading.Event()
+    logs._scheduler.run_later(lambda: synced.wait() and None, str(tmp_path / "d"))
+    before = len(os.listdir("/proc/self/fd"))
+    for i in range(1000):
+        put(log, bytes(20))
+        if i % 100 == 50:
+            log.flusher.flush_later(NOW)
+    assert len(os.listdir("/proc/self/fd")) < before + 1000
+    log.high_watermark = 500
+    log.increment_log_start_offset(500, "test")
+    run_steps(logs.apply_retention())  # renames segments that are not synced yet
+    synced.set()
+    logs._scheduler.wait_idle()
+    logs._scheduler.run_callbacks()
+    assert log.recovery_point == log.segments[-1].base_offset == 999
+
+
 def idempotent(log: PartitionLog, sequence: int, producer: int = 7) -> None:
     data = build_batch(
         [(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence

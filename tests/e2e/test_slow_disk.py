@@ -291,7 +291,9 @@ def truncated_to_1(node: Node) -> set[str]:
     return set(re.findall(r"\[PartitionLog (\S+)\] Truncating to offset 1 ", node.log_tail(10_000)))
 
 
-def test_partitions_that_all_roll_at_once_do_not_use_up_the_open_files(tmp_path: Path, disk: SlowDisk) -> None:
+def test_partitions_that_all_roll_at_once_do_not_use_up_the_open_files(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
     """Partitions that were created together roll by `segment.ms` within the same moment."""
     node, partitions = Node(tmp_path / "node"), 1500
     with running(node, env=disk.env, open_files=4096):

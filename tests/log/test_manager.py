@@ -453,13 +453,20 @@ def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> 
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID, now_ms=NOW)
     synced = threading.Event()
-    logs._scheduler.run_later(lambda: synced.wait() and None, str(tmp_path / "d"))
-    before = len(os.listdir("/proc/self/fd"))
+
+    def wait_for_the_disk() -> None:
+        synced.wait()
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    logs._scheduler.run_later(wait_for_the_disk, str(tmp_path / "d"))
+    before = open_files()
     for i in range(1000):
         put(log, bytes(20))
         if i % 100 == 50:
             log.flusher.flush_later(NOW)
-    assert len(os.listdir("/proc/self/fd")) < before + 1000
+    assert open_files() < before + 1000
     log.high_watermark = 500
     log.increment_log_start_offset(500, "test")
     run_steps(logs.apply_retention())  # renames segments that are not synced yet

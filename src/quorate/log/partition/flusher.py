@@ -16,7 +16,6 @@ from quorate.log.partition.epoch_cache import EpochCache
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.scheduler import sync_files
 
-
 _MAX_HELD_FILES = 8
 _MAX_HOLDING_JOBS = 64
 """At most so many files of at most so many scheduled syncs stay open. A disk may be slower than thousands of

@@ -210,11 +210,25 @@ class PartitionLog:
             valid = validate_new_batch(self._log, batches, leader_epoch, self._log_start, now_ms, origin)
         return self._append(valid, now_ms, origin)
 
-    def append_as_follower(self, batches: Buffer, now_ms: int = 0, *, contiguous: bool = False) -> AppendInfo:
+    def append_as_follower(
+        self,
+        batches: Buffer,
+        now_ms: int = 0,
+        *,
+        contiguous: bool = False,
+        leader_epoch: int | None = None,
+    ) -> AppendInfo:
         """Writes batches of any size with the offsets that their leader gave them, except an incomplete
-        last one. Raises UnexpectedAppendOffset if they begin before the log end, and with `contiguous`
-        if they leave gaps, which only compaction causes; CorruptRecordError; LogDirFailure."""
-        valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous)
+        last one.
+
+        leader_epoch: the epoch in which they were fetched. A leader that has lost its role may send records
+        of a later epoch, which it has copied to the same place of its file meanwhile. They are not written,
+        because the records before them may differ (KAFKA-18723).
+
+        Raises UnexpectedAppendOffset if they begin before the log end, and with `contiguous` if they
+        leave gaps, which only compaction causes; CorruptRecordError; LogDirFailure.
+        """
+        valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous, leader_epoch)
         return self._append(valid, now_ms, AppendOrigin.REPLICATION)
 
     def _append(self, valid: ValidatedAppend, now_ms: int, origin: AppendOrigin) -> AppendInfo:

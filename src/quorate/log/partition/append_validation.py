@@ -91,7 +91,9 @@ def validate_placed_batches(
     """Checks batches that have their offsets already. An incomplete last batch is ignored.
 
     epoch: the leader epoch that each batch must have, or None. contiguous: whether gaps between offsets
-    are an error. max_epoch: batches are ignored from the first one of a later leader epoch on.
+    are an error. max_epoch: batches are ignored from the first one of a later leader epoch on. A leader
+    that has lost its role may send such batches, which it has copied meanwhile to the place in its file that
+    it had answered with. The records before them may differ from those of this log (KAFKA-18723).
 
     Raises UnexpectedAppendOffset, InvalidRecordError, CorruptRecordError.
     """

@@ -211,23 +211,12 @@ class PartitionLog:
         return self._append(valid, now_ms, origin)
 
     def append_as_follower(
-        self,
-        batches: Buffer,
-        now_ms: int = 0,
-        *,
-        contiguous: bool = False,
-        leader_epoch: int | None = None,
+        self, batches: Buffer, now_ms: int = 0, *, contiguous: bool = False, leader_epoch: int | None = None
     ) -> AppendInfo:
         """Writes batches of any size with the offsets that their leader gave them, except an incomplete
-        last one.
-
-        leader_epoch: the epoch in which they were fetched. A leader that has lost its role may send records
-        of a later epoch, which it has copied to the same place of its file meanwhile. They are not written,
-        because the records before them may differ (KAFKA-18723).
-
-        Raises UnexpectedAppendOffset if they begin before the log end, and with `contiguous` if they
-        leave gaps, which only compaction causes; CorruptRecordError; LogDirFailure.
-        """
+        last one, and those of a later epoch than `leader_epoch`. Raises UnexpectedAppendOffset if they
+        begin before the log end, and with `contiguous` if they leave gaps, which only compaction causes;
+        CorruptRecordError; LogDirFailure."""
         valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous, leader_epoch)
         return self._append(valid, now_ms, AppendOrigin.REPLICATION)
 
@@ -349,11 +338,8 @@ class PartitionLog:
 
     def flush(self, up_to: int | None = None, now_ms: int = 0, *, epochs: bool = True) -> None:
         """Makes all records below `up_to`, by default the log end, durable and moves the recovery
-        point. Raises LogDirFailure.
-
-        epochs: whether to write the epoch checkpoint too. A log that is always recovered from its start
-        does not need it.
-        """
+        point. `epochs`: whether to write the epoch checkpoint too, which a log that is always recovered
+        from its start does not need. Raises LogDirFailure."""
         self.flusher.flush(up_to, now_ms, epochs=epochs)
 
     def close(self, *, clean: bool = True, sync: bool = True) -> None:

@@ -397,6 +397,35 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (0, 3)
 
 
+def test_batches_of_a_later_epoch_than_the_fetch_are_not_appended(pair):
+    """The leader loses its role between its answer and the moment in which the records are sent from its
+    file. Meanwhile it has truncated its log and copied records of the next leader to the same place. With
+    these this follower would miss the first records of the new epoch for good (KAFKA-18723)."""
+    write(pair, LEADER, b"common")
+    write(pair, LEADER, b"old-1")
+    pair.follow()
+    pair.rounds(2)
+    write(pair, LEADER, b"old-2")
+    fetcher, leader = pair.fetcher, pair.log(LEADER)
+    assert fetcher is not None
+    call = fetcher.wire.call
+
+    async def sent_late(request, timeout_s):
+        answer = await call(request, timeout_s)
+        leader.truncate_to(1)
+        for offset, value in enumerate((b"new-1", b"new-2"), 1):
+            batch = bytearray(batch_of(value))
+            set_placement(batch, offset, 1)
+            leader.append_as_follower(batch)
+        answer.responses[0].partitions[0].records = leader.read_bytes(2, 1 << 20)
+        return answer
+
+    fetcher.wire.call = sent_late
+    pair.rounds()
+    assert pair.values(FOLLOWER) == [b"common", b"old-1"]
+    assert pair.log(FOLLOWER).epochs.entries() == [(0, 0)]
+
+
 def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
     """Records above the high watermark may be from a former leader. Without epochs the divergence cannot
     be found."""

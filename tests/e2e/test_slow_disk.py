@@ -289,3 +289,35 @@ def log_bytes(node: Node, partition: str) -> bytes:
 def truncated_to_1(node: Node) -> set[str]:
     """The partitions whose logs the node has truncated behind their first record."""
     return set(re.findall(r"\[PartitionLog (\S+)\] Truncating to offset 1 ", node.log_tail(10_000)))
+
+
+def test_partitions_that_all_roll_at_once_do_not_use_up_the_open_files(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
+    """Partitions that were created together roll by `segment.ms` within the same moment."""
+    node, partitions = Node(tmp_path / "node"), 1500
+    with running(node, env=disk.env, open_files=4096):
+        create(node, "t", partitions, segment_ms=1000)
+        now_ms = int(time.time() * 1000)
+        producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 50, **QUIET})
+        failed: list[object] = []
+        for age_ms in (100_000, 0):
+            for partition in range(partitions):
+                producer.produce(
+                    "t",
+                    b"x",
+                    partition=partition,
+                    timestamp=now_ms - age_ms,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+            assert producer.flush(60) == 0 and not failed, failed[:3]
+            disk.set(fsync_ms=SLOW_MS)
+        assert node.proc is not None
+        assert len(list(Path(f"/proc/{node.proc.pid}/fd").iterdir())) < 3600
+        assert node.proc.poll() is None
+        disk.set()
+        node.kill()
+        node.start(env=disk.env)
+        consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "none", **QUIET})
+        assert consumer.get_watermark_offsets(TopicPartition("t", partitions - 1), timeout=20) == (0, 2)
+        consumer.close()

@@ -436,6 +436,68 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 
+def test_a_log_that_is_deleted_during_a_flush_takes_no_directory_offline(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", now_ms=NOW + 100, flush_ms=100, file_delete_delay_ms=0)
+    logs.load()
+    for partition in range(65):
+        put(logs.get_or_create("t", partition, TOPIC_ID, now_ms=NOW), b"a")
+    flush = iter(logs.flush_due())
+    assert next(flush) is None  # a pause, in which the event loop may delete a topic
+    logs.delete("t", 64)
+    wait_for("the directory to be removed", lambda: len(names(tmp_path / "d")) == 64)
+    run_steps(flush)
+
+
+def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", now_ms=NOW + 100, segment_bytes=120, flush_ms=100)
+    logs.load()
+    log = logs.get_or_create("t", 0, TOPIC_ID, now_ms=NOW)
+    synced = threading.Event()
+
+    def wait_for_the_disk() -> None:
+        synced.wait()
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    logs._scheduler.run_later(wait_for_the_disk, str(tmp_path / "d"))
+    before = open_files()
+    for i in range(300):
+        put(log, bytes(20))
+        if i % 50 == 25:
+            log.flusher.flush_later(NOW)
+    assert open_files() < before + 400
+    log.high_watermark = 150
+    log.increment_log_start_offset(150, "test")
+    run_steps(logs.apply_retention())  # renames segments that are not synced yet
+    synced.set()
+    logs._scheduler.wait_idle()
+    logs._scheduler.run_callbacks()
+    assert log.recovery_point == log.segments[-1].base_offset == 299
+
+
+def test_a_damaged_log_keeps_no_other_log_from_its_retention(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", segment_bytes=120)
+    logs.load()
+    for partition in range(3):
+        log = logs.get_or_create("t", partition, TOPIC_ID)
+        for _ in range(3):
+            put(log, bytes(20))
+        log.high_watermark = 3
+    logs.close()
+    damaged = tmp_path / "d" / "t-1" / f"{0:020}"
+    damaged.with_suffix(".log").write_bytes(bytes(100))
+    damaged.with_suffix(".timeindex").unlink()
+    logs = manager(tmp_path / "d", now_ms=NOW + 1000, segment_bytes=120, retention_ms=100)
+    assert logs.load() == []
+    run_steps(logs.apply_retention())
+    assert [log.log_start_offset for log in sorted(logs.all_logs(), key=lambda log: log.partition)] == [
+        3,
+        0,
+        3,
+    ]
+
+
 def idempotent(log: PartitionLog, sequence: int, producer: int = 7) -> None:
     data = build_batch(
         [(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence

@@ -20,10 +20,11 @@ rest."""
 class OpenFile:
     """A descriptor, which is closed when the last reference to this object goes."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str = "") -> None:
         self._fd = fd
+        self.path = path
 
     def fileno(self) -> int:
         return self._fd
@@ -56,7 +57,7 @@ class OpenFiles:
                 pass
             return found
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        opened = OpenFile(os.open(path, flags, 0o644))
+        opened = OpenFile(os.open(path, flags, 0o644), path)
         self._files[path] = opened
         if len(self._files) > self.limit:
             self._files.popitem(last=False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
-from quorate.log.files import OpenFile, fsync_directory
+from quorate.log.files import OpenFile, fsync_directory, fsync_path
 
 if TYPE_CHECKING:
     import shutil
@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
 
 class Scheduler(Protocol):
     """Does work for a log that the log need not wait for."""
+
+    @property
+    def backlog(self) -> int:
+        """The number of jobs that have not begun."""
+        ...
 
     def run_later(
         self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None = None
@@ -47,6 +52,8 @@ class Scheduler(Protocol):
 
 class InlineScheduler:
     """Does all work at once, in the caller's thread."""
+
+    backlog = 0
 
     def run_later(
         self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None = None
@@ -75,6 +82,10 @@ class BackgroundScheduler:
         self._busy = False
 
     # --- called in the thread of the logs ---------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        return len(self._jobs)
 
     def run_later(
         self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None = None
@@ -187,10 +198,14 @@ def run_steps(job: Iterable[Step]) -> None:
             step()
 
 
-def sync_files(files: Sequence[OpenFile], directory: str) -> None:
-    """Makes files and their names in `directory` durable. A directory that no longer exists is ignored.
-    Raises OSError."""
+def sync_files(files: Sequence[OpenFile | str], directory: str) -> None:
+    """Makes files and their names in `directory` durable. A file given by its path is opened for that. It
+    is ignored if it no longer exists, as is the directory: both were deleted. Raises OSError."""
     for file in files:
-        os.fsync(file.fileno())
+        if isinstance(file, OpenFile):
+            os.fsync(file.fileno())
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                fsync_path(file)
     with contextlib.suppress(FileNotFoundError):
         fsync_directory(directory)

@@ -344,7 +344,7 @@ class ReplicaFetcher:
         records = data.records
         if isinstance(records, memoryview | bytes) and len(records):
             try:
-                log.append_as_follower(records, self._host.clock.now_ms())
+                log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
             except UnexpectedAppendOffset as unexpected:
                 if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
@@ -352,7 +352,7 @@ class ReplicaFetcher:
                 # the first offset of the batch.
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
                 self._host.logs.lower_checkpoints([log])
-                log.append_as_follower(records, self._host.clock.now_ms())
+                log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
             state.fetch_offset = log.log_end_offset
             state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         partition.follow_offsets(data.high_watermark, data.log_start_offset)

@@ -24,6 +24,7 @@ from quorate.log.files import OpenFiles
 from quorate.log.partition.local_log import parse_directory_name
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import BackgroundScheduler, Step
+from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
 
@@ -387,13 +388,17 @@ class LogManager:
     # --- periodic jobs, in steps (see `scheduler.Step`) -------------------------------------------
 
     def apply_retention(self) -> Iterator[Step]:
-        """Applies retention. Raises LogDirFailure."""
+        """Applies retention. A damaged log keeps its segments, and the others are not affected. Raises
+        LogDirFailure."""
         self._scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
             if log.has_files and self._logs.get((log.topic, log.partition)) is log:
-                deleted = log.delete_old_segments(now_ms)
+                try:
+                    deleted = log.delete_old_segments(now_ms)
+                except CorruptRecordError as damage:
+                    logger.error("[LogManager] Retention of %s failed: %s", log.dir, damage)
             if deleted or count % _SLICE == _SLICE - 1:
                 yield None
 
@@ -413,6 +418,7 @@ class LogManager:
             if (
                 log.config.flush_ms != LONG_MAX
                 and log.flusher.unflushed
+                and self._logs.get((log.topic, log.partition)) is log  # else it was deleted meanwhile
                 and now_ms - log.flusher.last_flush_ms >= log.config.flush_ms
             ):
                 log.flusher.flush_later(now_ms)

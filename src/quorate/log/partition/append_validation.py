@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 
 from quorate.log.partition.local_log import LocalLog
@@ -20,6 +21,8 @@ from quorate.records.batch import (
 )
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.validate import check_size, validate_produced
+
+logger = logging.getLogger(__name__)
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: the fields that a leader sets
 
@@ -90,12 +93,21 @@ def validate_raft_batches(log: LocalLog, batches: Buffer, epoch: int, log_start:
 
 
 def validate_placed_batches(
-    log: LocalLog, batches: Buffer, epoch: int | None, log_start: int, contiguous: bool
+    log: LocalLog,
+    batches: Buffer,
+    epoch: int | None,
+    log_start: int,
+    contiguous: bool,
+    max_epoch: int | None = None,
 ) -> ValidatedAppend:
     """Checks batches that have their offsets already. An incomplete last batch is ignored.
 
     epoch: the leader epoch that each batch must have, or None. contiguous: whether gaps between offsets
-    are an error. Raises UnexpectedAppendOffset, InvalidRecordError, CorruptRecordError.
+    are an error. max_epoch: batches are ignored from the first one of a later leader epoch on. A leader
+    that has lost its role may send such batches, which it has copied meanwhile to the place in its file that
+    it had answered with. The records before them may differ from those of this log (KAFKA-18723).
+
+    Raises UnexpectedAppendOffset, InvalidRecordError, CorruptRecordError.
     """
     name, log_end = log.name, log.end_offset
     headers: list[BatchHeader] = []
@@ -107,6 +119,16 @@ def validate_placed_batches(
                 f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but "
                 f"the batch has {header.leader_epoch}"
             )
+        if max_epoch is not None and header.leader_epoch > max_epoch:
+            logger.info(
+                "[PartitionLog %s] Skipping batches from offset %d on: their leader epoch %d is later than the "
+                "current one, %d",
+                name,
+                header.base_offset,
+                header.leader_epoch,
+                max_epoch,
+            )
+            break
         if header.base_offset < expected or (contiguous and header.base_offset != expected):
             last = header.last_offset
             raise UnexpectedAppendOffset(

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 
 from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
 from quorate.log.files import OpenFile, fsync_directory
 from quorate.log.partition.epoch_cache import EpochCache
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.scheduler import sync_files
+
+_MAX_HELD_FILES = 8
+_MAX_HOLDING_JOBS = 64
+"""At most so many files of at most so many scheduled syncs stay open. A disk may be slower than thousands of
+logs that roll in the same moment, and a process that has no descriptor left fails its log directories."""
 
 
 class Flusher:
@@ -102,19 +108,27 @@ class Flusher:
         if not self.unflushed or not log.exists:
             return
         with log.disk_access("flushing"):
-            files = log.metadata.open_to_sync(log.directory)
+            files: list[OpenFile | str] = [*log.metadata.open_to_sync(log.directory)]
             for segment in log.segments[log.segment_number(self.recovery_point) :]:
-                files += [segment.file()] if segment is log.segments[-1] else segment.files_to_sync()
+                opened = [segment.file()] if segment is log.segments[-1] else segment.files_to_sync()
+                files += opened if len(files) < _MAX_HELD_FILES else [file.path for file in opened]
             self.sync_later(files, log.end_offset)
 
-    def sync_later(self, files: list[OpenFile], up_to: int) -> None:
+    def _held(self, files: Sequence[OpenFile | str]) -> list[OpenFile | str]:
+        """The files as a scheduled sync keeps them: open, or only their paths if too many are open."""
+        if len(files) <= _MAX_HELD_FILES and self._log.scheduler.backlog < _MAX_HOLDING_JOBS:
+            return list(files)
+        return [file.path if isinstance(file, OpenFile) else file for file in files]
+
+    def sync_later(self, files: Sequence[OpenFile | str], up_to: int) -> None:
         """Schedules the sync of `files`, which hold all unflushed records below `up_to`, and of the
         leader epochs. The recovery point moves after it, unless the log was truncated or renamed
         meanwhile."""
         generation, directory = self._generation, self._log.directory
+        held = self._held(files)
 
         def sync() -> None:
-            sync_files(files, directory)
+            sync_files(held, directory)
             self.save_epochs(generation=generation)
 
         def on_synced() -> None:

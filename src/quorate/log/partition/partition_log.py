@@ -210,11 +210,14 @@ class PartitionLog:
             valid = validate_new_batch(self._log, batches, leader_epoch, self._log_start, now_ms, origin)
         return self._append(valid, now_ms, origin)
 
-    def append_as_follower(self, batches: Buffer, now_ms: int = 0, *, contiguous: bool = False) -> AppendInfo:
+    def append_as_follower(
+        self, batches: Buffer, now_ms: int = 0, *, contiguous: bool = False, leader_epoch: int | None = None
+    ) -> AppendInfo:
         """Writes batches of any size with the offsets that their leader gave them, except an incomplete
-        last one. Raises UnexpectedAppendOffset if they begin before the log end, and with `contiguous`
-        if they leave gaps, which only compaction causes; CorruptRecordError; LogDirFailure."""
-        valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous)
+        last one, and those of a later epoch than `leader_epoch`. Raises UnexpectedAppendOffset if they
+        begin before the log end, and with `contiguous` if they leave gaps, which only compaction causes;
+        CorruptRecordError; LogDirFailure."""
+        valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous, leader_epoch)
         return self._append(valid, now_ms, AppendOrigin.REPLICATION)
 
     def _append(self, valid: ValidatedAppend, now_ms: int, origin: AppendOrigin) -> AppendInfo:
@@ -335,11 +338,8 @@ class PartitionLog:
 
     def flush(self, up_to: int | None = None, now_ms: int = 0, *, epochs: bool = True) -> None:
         """Makes all records below `up_to`, by default the log end, durable and moves the recovery
-        point. Raises LogDirFailure.
-
-        epochs: whether to write the epoch checkpoint too. A log that is always recovered from its start
-        does not need it.
-        """
+        point. `epochs`: whether to write the epoch checkpoint too, which a log that is always recovered
+        from its start does not need. Raises LogDirFailure."""
         self.flusher.flush(up_to, now_ms, epochs=epochs)
 
     def close(self, *, clean: bool = True, sync: bool = True) -> None:

@@ -46,7 +46,7 @@ class PartitionMetadataFile:
         opened = []
         if self._unsynced and self.topic_id is not None:
             path = os.path.join(directory, FILE_NAME)
-            opened.append(OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+            opened.append(OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path))
         self._unsynced = False
         return opened
 

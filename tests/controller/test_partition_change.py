@@ -195,6 +195,51 @@ def test_the_last_known_leader_is_elected_uncleanly_if_it_lives_and_nobody_is_el
     assert set_fields(change(cluster, min_isr=1).build()) == expected
 
 
+def test_a_last_known_leader_that_is_no_replica_any_more_is_not_elected() -> None:
+    """It has deleted its log. Nothing would ever elect a replica in its place."""
+    cluster = Cluster().elr().brokers(1, 2)
+    topic_id = cluster.topic("t", [2])
+    cluster.apply(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[], leader=-1, last_known_elr=[1])]
+    )
+    assert set_fields(change(cluster, min_isr=1).build()) == {}
+
+
+def test_a_leader_that_a_reassignment_removes_is_not_the_last_known_one() -> None:
+    cluster = Cluster().elr().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    view = cluster.view
+    topic = cluster.image.topics.by_name["t"]
+    wanted = PartitionChangeBuilder(
+        view, topic.id, 0, topic.partitions[0], acceptable=lambda replica: replica != 2, min_isr=1
+    )
+    wanted.replicas, wanted.removing = (2, 1), (1,)
+    record = wanted.build()
+    assert record is not None
+    assert (record.replicas, record.isr, record.leader, record.last_known_elr) == ([2], [2], -1, [2])
+    cluster.apply([record])
+    wanted = change(cluster)
+    wanted.isr, wanted.uncleanly_stopped_broker = (), 2  # broker 2 has stopped uncleanly, and is back
+    assert set_fields(wanted.build()) == {
+        "isr": [2],
+        "leader": 2,
+        "leader_recovery_state": 1,
+        "last_known_elr": [],
+    }
+
+
+def test_a_leaderless_partition_without_a_last_known_leader_remembers_none_when_it_is_reassigned() -> None:
+    """The partition lost its leader before eligible leader replicas were enabled."""
+    cluster = Cluster().elr().brokers(1, 2).fence(2)
+    topic_id = cluster.topic("t", [1, 2], isr=[2])
+    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1)])
+    wanted = change(cluster)
+    wanted.replicas, wanted.removing = (2, 1), (1,)
+    record = wanted.build()
+    assert record is not None
+    assert (record.replicas, record.leader, record.last_known_elr) == ([2], -1, None)
+
+
 def test_an_isr_that_is_large_enough_clears_the_eligible_ones() -> None:
     cluster = Cluster().elr().brokers(1, 2, 3)
     topic_id = cluster.topic("t", [1, 2, 3], isr=[1])

@@ -73,6 +73,36 @@ def test_the_quorum_state_alone_shows_that_the_log_is_missing(tmp_path: Path) ->
     assert refusal(tmp_path).startswith(f"{metadata(tmp_path) / STATE} is in epoch 1, ")
 
 
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_an_only_voter_whose_log_has_lost_its_content_is_refused(tmp_path: Path, kraft: int) -> None:
+    """It would be elected with an empty log and begin anew: its brokers would delete every topic."""
+
+    async def life() -> None:
+        node = await sole(tmp_path, kraft)
+        await node.commit(b"a")
+        await node.stop()
+
+    asyncio.run(life())
+    for segment in metadata(tmp_path).glob("*.log"):
+        segment.write_bytes(b"")
+    before = (metadata(tmp_path) / LEADER_EPOCHS).read_bytes()
+    with pytest.raises(
+        RaftError, match=f"{LEADER_EPOCHS} names records of epoch 1 from offset 0 on, but all"
+    ):
+        asyncio.run(sole(tmp_path, kraft))
+    assert (metadata(tmp_path) / LEADER_EPOCHS).read_bytes() == before  # the next start is refused as well
+
+
+def test_an_empty_segment_beside_a_snapshot_is_no_missing_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        await stopped_with_a_snapshot(tmp_path)
+
+    asyncio.run(main())
+    for segment in metadata(tmp_path).glob("*.log"):
+        segment.write_bytes(b"")
+    starts(tmp_path)
+
+
 def test_a_damaged_epoch_checkpoint_does_not_hide_a_missing_log(tmp_path: Path) -> None:
     lived(tmp_path)
     lose(tmp_path, STATE)

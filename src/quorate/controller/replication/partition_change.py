@@ -199,6 +199,7 @@ class PartitionChangeBuilder:
             and not self._elr
             and not self.isr
             and len(known) == 1
+            and known[0] in self.replicas
             and self._may_lead(known[0])
         )
 
@@ -244,14 +245,26 @@ class PartitionChangeBuilder:
 
     def _write_last_known_leader(self, record: PartitionChangeRecord) -> None:
         """Records the last leader of a partition that becomes leaderless, and removes it when there is a
-        leader again."""
+        leader again.
+
+        If the change removes this leader from the replicas, another replica that was in sync takes its
+        place (Kafka keeps it).
+        """
         if not self._view.elr_enabled:
             return
         partition = self.partition
-        if record.leader == NO_LEADER and not partition.last_known_elr:
-            record.last_known_elr = [partition.leader]
-        elif record.leader >= 0 and partition.last_known_elr:
-            record.last_known_elr = []
+        if record.leader >= 0:
+            if partition.last_known_elr:
+                record.last_known_elr = []
+            return
+        known = partition.last_known_elr
+        if record.leader == NO_LEADER and not known and partition.leader != NO_LEADER:
+            known = (partition.leader,)
+        if len(known) == 1 and known[0] not in self.replicas:
+            in_sync = (r for r in (*self.isr, *self._elr) if r in self.replicas)
+            known = (next(in_sync, known[0]),)
+        if known != partition.last_known_elr:
+            record.last_known_elr = list(known)
 
     # -- assignment
 

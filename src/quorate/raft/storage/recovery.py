@@ -107,16 +107,23 @@ def _missing_log_reason(
     A replica creates its first segment before any other file. If there is a file that is written later
     (epoch checkpoint, quorum-state, voter marker) but neither a segment nor a snapshot, records may be
     lost that this replica acknowledged. If it voted with an empty log, the whole quorum could lose them.
+
+    The same holds for segments without content if the epoch checkpoint names records. The other two files
+    prove nothing then: a replica writes them before its first record.
     """
+    empty_segment = False
     for path in directory.iterdir() if directory.is_dir() else ():
         named = parse_name(path.name)
-        if _SEGMENT.fullmatch(path.name) or (
-            named is not None and named[1] == "snapshot" and named[0] != NO_SNAPSHOT
-        ):
+        if named is not None and named[1] == "snapshot" and named[0] != NO_SNAPSHOT:
             return None
-    lost = (
-        f"but there is neither a log segment (*.log) nor a snapshot in {directory}: the metadata log is lost"
-    )
+        if _SEGMENT.fullmatch(path.name):
+            if path.stat().st_size:
+                return None
+            empty_segment = True
+    what = "all log segments (*.log) are empty and there is no snapshot"
+    if not empty_segment:
+        what = "there is neither a log segment (*.log) nor a snapshot"
+    lost = f"but {what} in {directory}: the metadata log is lost"
     try:
         epochs = read_epochs(str(directory / LEADER_EPOCHS))
     except CheckpointError as e:
@@ -126,6 +133,8 @@ def _missing_log_reason(
             f"{directory / LEADER_EPOCHS} names records of epoch {epochs[-1][0]} from offset "
             f"{epochs[-1][1]} on, {lost}"
         )
+    if empty_segment:
+        return None
     try:
         stored = state_file.read()
     except QuorumStateError:

@@ -18,6 +18,12 @@ from tests.support.processes import refusing_processes, starts_processes
 FOLDERS = tuple(f"{Path(__file__).parent / name}{os.sep}" for name in ("e2e", "interop", "testing"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick run does not import the tests in FOLDERS, nor the clients and servers that they import."""
+    deselected = "not process" in config.option.markexpr and f"{collection_path}{os.sep}" in FOLDERS
+    return True if deselected else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

@@ -110,5 +110,5 @@ class SimulatedSyncer(Syncer):
         if self._job is not None:
             self._run(self._job)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.wait()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.scheduler import InlineScheduler
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 from .logs import NOW, contents, files_of, open_log, put
@@ -115,6 +117,55 @@ def test_the_epoch_of_the_log_start_is_kept(tmp_path: Path) -> None:
     log.high_watermark = 8
     log.increment_log_start_offset(5, "test")
     assert log.epochs.entries() == [(2, 5), (3, 6)]
+
+
+class LateScheduler(InlineScheduler):
+    """Does the work when `run` is called."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def run_later(
+        self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None = None
+    ) -> None:
+        self.jobs.append(work)
+
+    def run(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0)()
+
+
+def test_another_thread_renames_the_files(tmp_path: Path) -> None:
+    scheduler = LateScheduler()
+    log = segmented(tmp_path, retention_ms=500, scheduler=scheduler)
+    scheduler.run()
+    before = files_of(log)
+    log.delete_old_segments(NOW + 2_501)
+    assert bases(log) == [30, 40] and files_of(log) == before
+    scheduler.run()
+    assert {int(name[:20]) for name in files_of(log) if name[0].isdigit()} == {30, 40}
+
+
+def test_a_new_segment_with_the_name_of_a_deleted_one_stays(tmp_path: Path) -> None:
+    """The thread that renames the deleted ones may be waiting for a disk meanwhile."""
+    scheduler = LateScheduler()
+    log = segmented(tmp_path, retention_ms=500, scheduler=scheduler)
+    log.delete_old_segments(NOW + 2_501)
+    log.truncate_fully_and_start_at(10)
+    put(log, b"new")
+    scheduler.run()
+    assert contents(log) == [(10, b"new")]
+    assert f"{10:020d}.log" in files_of(log)
+
+
+def test_the_directory_of_a_deleted_log_keeps_nothing_that_waits(tmp_path: Path) -> None:
+    scheduler = LateScheduler()
+    log = segmented(tmp_path, retention_ms=500, scheduler=scheduler)
+    log.delete_old_segments(NOW + 2_501)
+    log.rename_for_delete()
+    again = segmented(tmp_path)
+    scheduler.run()
+    assert bases(again) == [0, 10, 20, 30, 40] and len(contents(again)) == 50
 
 
 def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:

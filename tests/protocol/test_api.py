@@ -203,6 +203,24 @@ def test_a_produce_request_keeps_its_batches_apart() -> None:
     assert encode_request(1, "c", message, 9) == b"".join(parts)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("empty", [b"", []])
+@pytest.mark.parametrize("version", [4, 12, 17])
+def test_partitions_without_records_share_one_part(empty: bytes | list[bytes], version: int) -> None:
+    """A Fetch response may have hundreds of thousands of them, and each part is a buffer to write."""
+
+    def response(records: bytes | list[bytes]) -> FetchResponse:
+        topic = FetchResponse.FetchableTopicResponse(
+            partitions=[FetchResponse.PartitionData(partition_index=i, records=records) for i in range(9)]
+        )
+        return FetchResponse(responses=[topic])
+
+    parts = response(empty).encode_parts(version)
+    assert len(parts) == 1
+    decoded = FetchResponse.decode(bytes(parts[0]), version)  # type: ignore[arg-type]
+    assert decoded == FetchResponse.decode(response(b"").encode(version), version)
+    assert [part.partition_index for part in decoded.responses[0].partitions] == list(range(9))
+
+
 def test_importing_the_registry_imports_no_message() -> None:
     code = (
         "import sys, quorate.protocol.api as api; api.REGISTRY\n"

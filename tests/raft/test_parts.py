@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
         assert syncer.inline
 
     asyncio.run(main())
-    syncer.close()
+    asyncio.run(syncer.close())
 
 
 def test_after_one_stalled_fsync_the_next_ones_run_in_the_thread_from_the_very_first_on() -> None:
@@ -133,7 +134,7 @@ def test_an_fsync_that_fails_in_the_thread_is_reported() -> None:
         return await done
 
     assert isinstance(asyncio.run(main()), OSError)
-    syncer.close()
+    asyncio.run(syncer.close())
 
 
 def test_an_observer_does_not_fsync() -> None:
@@ -142,6 +143,28 @@ def test_an_observer_does_not_fsync() -> None:
     syncer.now()
     assert syncer.inline
     assert not calls
+
+
+def test_closing_a_syncer_waits_for_a_hung_disk_without_the_loop() -> None:
+    hangs = threading.Event()
+    syncer = Syncer(hangs.wait, 0.001, durable=True)  # type: ignore[arg-type]
+    synced: list[BaseException | None] = []
+
+    async def main() -> None:
+        syncer.in_thread(synced.append)
+        closing = asyncio.ensure_future(syncer.close())
+        for _ in range(10):  # the loop runs
+            await asyncio.sleep(0)
+        assert not closing.done()
+        hangs.set()
+        await closing
+        await asyncio.sleep(0)
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 10))
+    finally:
+        hangs.set()
+    assert synced == [None]
 
 
 # --- delivery -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-/* Preloaded into a node, this makes its disk slow: every fsync takes as many milliseconds longer as the first number in the file
-   that SLOW_DISK names says at that moment, every read of what is not in the page cache as the second says. */
+/* Preloaded into a node, this makes its disk slow. The file that SLOW_DISK names has three numbers: by how many milliseconds an
+   fsync takes longer at that moment, a read of what is not in the page cache, and a rename, removal or truncation of a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,9 +19,9 @@ static void wait_for_disk(int which) {
   int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC) : -1;
   if (fd >= 0) {
     if (syscall(SYS_read, fd, text, sizeof text - 1) > 0) {
-      char *second;
-      long ms = strtol(text, &second, 10);
-      if (which) ms = strtol(second, NULL, 10);
+      char *rest = text;
+      long ms = 0;
+      for (int i = 0; i <= which; i++) ms = strtol(rest, &rest, 10);
       struct timespec t = {ms / 1000, (ms % 1000) * 1000000L};
       nanosleep(&t, NULL);
     }
@@ -65,4 +65,34 @@ ssize_t sendfile64(int out, int in, off64_t *offset, size_t size) {
   REAL(sendfile64);
   if (offset && is_cold(in, *offset)) wait_for_disk(1);
   return real(out, in, offset, size);
+}
+
+int rename(const char *from, const char *to) {
+  REAL(rename);
+  wait_for_disk(2);
+  return real(from, to);
+}
+
+int renameat(int from_fd, const char *from, int to_fd, const char *to) {
+  REAL(renameat);
+  wait_for_disk(2);
+  return real(from_fd, from, to_fd, to);
+}
+
+int unlink(const char *path) {
+  REAL(unlink);
+  wait_for_disk(2);
+  return real(path);
+}
+
+int ftruncate64(int fd, off64_t size) {
+  REAL(ftruncate64);
+  wait_for_disk(2);
+  return real(fd, size);
+}
+
+int truncate64(const char *path, off64_t size) {
+  REAL(truncate64);
+  wait_for_disk(2);
+  return real(path, size);
 }

@@ -8,6 +8,7 @@
 - `framing`: length-prefixed frames in a stream
 - `limits`: the limits of connections and listeners
 - `output`: ordered writing of buffers and file regions
+- `release`: freeing large messages
 - `response_queue`: responses in the order of their requests
 - `server`: listeners
 - `sockets`: listening sockets

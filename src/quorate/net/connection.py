@@ -31,6 +31,7 @@ from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext, fa
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
+from quorate.net.release import encode_and_release
 from quorate.net.response_queue import INLINE_BYTES, PendingResponse, ResponseQueue, encode_frame, is_large
 from quorate.net.turns import SLICE_S
 from quorate.protocol.api import ApiKey
@@ -222,8 +223,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._may_continue()
 
     def _decode_in_thread(self, frame: memoryview, context: RequestContext) -> None:
-        """Decodes a large request in a thread, because millions of elements take seconds. Nothing is
-        read meanwhile."""
+        """Decodes a request in a thread, as millions of elements take seconds. Nothing is read meanwhile."""
         self._decoding = True
         future = self._loop.run_in_executor(self._listener.decoder(), self._dispatcher.decode, frame, context)
         future.add_done_callback(partial(self._decoded, context))
@@ -264,20 +264,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             if result is None or not context.is_large:
                 self._answer(context, request, result)
                 return
-            pending = PendingResponse(context, request, None)
-            self._pending.append(pending)
-            self._responses.request_bytes += context.frame_size
-            self._encode_in_thread(pending, result)
+            pending = PendingResponse(context, None, None)
         else:
-            future: asyncio.Future[Any]
-            if isinstance(result, asyncio.Future):
-                future = result
-            else:
-                future = asyncio.ensure_future(result, loop=self._loop)
+            is_future = isinstance(result, asyncio.Future)
+            future = result if is_future else asyncio.ensure_future(result, loop=self._loop)
             pending = PendingResponse(context, request, future)
-            self._pending.append(pending)
-            self._responses.request_bytes += context.frame_size
-            future.add_done_callback(partial(self._finished, pending))
+        self._pending.append(pending)
+        self._responses.request_bytes += context.frame_size
+        if pending.future is None:
+            self._encode_in_thread(pending, [result, request])
+        else:
+            pending.future.add_done_callback(partial(self._finished, pending))
 
     def _may_continue(self) -> bool:
         """Whether the next request may be handled at once."""
@@ -389,11 +386,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._closing:
             if not future.cancelled():
                 future.exception()  # otherwise asyncio reports an exception that was never retrieved
+            if finished.context.is_large:
+                self._listener.release(finished.take_messages())
             return
         try:
             response = self._result(finished)
             if response is not None and finished.context.is_large:
-                self._encode_in_thread(finished, response)
+                self._encode_in_thread(finished, [response, *finished.take_messages()])
                 return
             parts = encode_frame(finished.context, response)
         except Exception as e:
@@ -401,9 +400,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         self._write_in_order(finished, parts)
 
-    def _encode_in_thread(self, pending: PendingResponse, response: Any) -> None:
-        """Encodes the response to a large request in a thread: it has as many elements as the request."""
-        future = self._loop.run_in_executor(self._listener.decoder(), encode_frame, pending.context, response)
+    def _encode_in_thread(self, pending: PendingResponse, messages: list[Any]) -> None:
+        """Encodes the response to a large request in a thread, which frees it and the request: `messages`."""
+        decoder = self._listener.decoder()
+        future = self._loop.run_in_executor(decoder, encode_and_release, pending.context, messages)
         future.add_done_callback(partial(self._encoded, pending))
 
     def _encoded(self, pending: PendingResponse, future: asyncio.Future[list[Part]]) -> None:

@@ -52,6 +52,13 @@ class PendingResponse:
         self.held_bytes = 0
         """The bytes of `parts` that are held in memory."""
 
+    def take_messages(self) -> list[Any]:
+        """Forgets the request and the handler's result. Returns them, the request last."""
+        future, request = self.future, self.request
+        self.future = self.request = None
+        done = future is not None and not future.cancelled() and future.exception() is None
+        return [future.result() if done else None, request]  # type: ignore[union-attr]
+
 
 class ResponseQueue:
     """Holds responses back until those of all earlier requests can be written."""

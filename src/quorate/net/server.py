@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl as ssl_module
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from quorate.net.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
+from quorate.net.release import release
 from quorate.net.sockets import bind_sockets
 from quorate.net.turns import TurnQueue
 
@@ -111,6 +114,11 @@ class Listener:
         if self._decoder is None:
             self._decoder = ThreadPoolExecutor(1, thread_name_prefix=f"decoder-{self.name}")
         return self._decoder
+
+    def release(self, messages: list[Any]) -> None:
+        """Frees the messages of a large request, whose connection is closed, in the decoder's thread."""
+        with contextlib.suppress(RuntimeError):  # the listener is closed, too
+            self.decoder().submit(release, messages)
 
     def next_number(self) -> int:
         """A number for the id of a connection."""

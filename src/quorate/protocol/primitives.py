@@ -363,10 +363,13 @@ def write_records(
     parts: list[Buffer | FileRegion], o: bytearray, x: Records, write_len: Callable[[bytearray, int], None]
 ) -> bytearray:
     """Appends the length of `x` to the current part, adds `x` as parts without a copy, and returns a new
-    part.
+    part. Empty records need no part: a Fetch response may have hundreds of thousands of them.
     """
     pieces = x if isinstance(x, list) else [x]
-    write_len(o, sum([len(piece) for piece in pieces]))
+    size = sum([len(piece) for piece in pieces])
+    write_len(o, size)
+    if not size:
+        return o
     parts.append(o)
     parts += pieces
     return bytearray()

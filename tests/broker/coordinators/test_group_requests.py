@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from quorate.broker.coordinators import runtime
+from quorate.broker.coordinators.group import service
 from quorate.net import turns
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
@@ -186,6 +187,57 @@ async def test_groups_are_deleted_one_by_one() -> None:
         assert counted.count >= len(groups)
         listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
         assert [g.group_id for g in listed.groups] == ["big"]
+
+
+@in_loop
+async def test_the_offsets_of_a_deleted_group_are_deleted_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also those that do not fit into one batch."""
+    monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 10)
+    async with World() as w:
+        w.metadata.topics["large"] = 200
+        large = commit_request(2, topic="large", partitions=tuple(range(200)))
+        await w.call(ApiKey.OFFSET_COMMIT, large, 9)
+        for partition in range(4):
+            log = w.replicas.log(partition)
+            log.update_config(replace(log.config, max_message_bytes=2000))
+        counted = Turns()
+        request = DeleteGroupsRequest(groups_names=["g"])
+        answer = await counted.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
+        assert [(r.group_id, r.error_code) for r in answer.results] == [("g", E.NONE)]
+        assert counted.count >= 200 / 10
+        await w.restart()
+        assert (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)).groups == []
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
+
+
+@in_loop
+async def test_a_member_that_joins_stops_the_deletion_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 1)
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2)), 9)
+        deletion = asyncio.ensure_future(
+            w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
+        )
+        await asyncio.sleep(0)
+        await joined(w, 3)
+        assert [r.error_code for r in (await deletion).results] == [E.NON_EMPTY_GROUP]
+        listed = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)).groups
+        assert [g.group_id for g in listed] == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("count", "code"),
+    [(service.MAX_PROTOCOLS, E.MEMBER_ID_REQUIRED), (service.MAX_PROTOCOLS + 1, E.INVALID_REQUEST)],
+)
+@in_loop
+async def test_a_member_has_a_bounded_number_of_protocols(count: int, code: ErrorCode) -> None:
+    async with World() as w:
+        request = join_request()
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol
+        request.protocols = [protocol(name=f"p{i}", metadata=b"") for i in range(count)]
+        assert (await w.call(ApiKey.JOIN_GROUP, request, 9)).error_code == code
 
 
 @pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -337,6 +338,73 @@ async def test_single_offsets_are_deleted_unless_a_member_is_subscribed() -> Non
             "t": E.GROUP_SUBSCRIBED_TO_TOPIC, "u": E.NONE, "none": E.UNKNOWN_TOPIC_OR_PARTITION,
         }  # fmt: skip
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
+
+
+def offset_delete(*wanted: tuple[str, list[int]]) -> OffsetDeleteRequest:
+    make = OffsetDeleteRequest
+    return make(
+        group_id="g",
+        topics=[
+            make.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[make.OffsetDeleteRequestPartition(partition_index=p) for p in partitions],
+            )
+            for name, partitions in wanted
+        ],
+    )
+
+
+def deletions(response: Any) -> list[tuple[str, int, int]]:
+    return sorted(
+        (topic.name, part.partition_index, part.error_code)
+        for topic in response.topics
+        for part in topic.partitions
+    )
+
+
+@pytest.mark.parametrize("member", [False, True])
+@in_loop
+async def test_a_deletion_of_very_many_offsets_takes_several_turns(
+    monkeypatch: pytest.MonkeyPatch, member: bool
+) -> None:
+    """Its result is that of a small one, also if its tombstones do not fit into one batch."""
+    wanted = [
+        ("t", [0, 1, 2, 9]),
+        ("u", list(range(60)) * 2),
+        ("none", list(range(30))),
+        ("empty", []),
+        ("u", [1]),
+    ]
+    results = []
+    for at_once in (1000, 10):
+        monkeypatch.setattr(offset_requests, "DELETED_AT_ONCE", at_once)
+        async with World() as w:
+            w.metadata.topics["u"] = 50
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 2)), 9)
+            every = tuple(range(50))
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, topic="u", partitions=every), 9)
+            if member:
+                await joined(w, 9)
+            if at_once < 1000:
+                monkeypatch.setattr(turns, "SLICE_S", 0.0)
+                for partition in range(4):
+                    log = w.replicas.log(partition)
+                    log.update_config(replace(log.config, max_message_bytes=2000))
+            counted = Turns()
+            answer = await counted.during(w.call(ApiKey.OFFSET_DELETE, offset_delete(*wanted), 0))
+            left = fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9)
+            results.append((answer.error_code, deletions(answer), left))
+    assert results[0] == results[1]
+    assert set(results[0][2]) == ({("t", 0), ("t", 2)} if member else set())
+    assert counted.count >= 150 / 10
+
+
+@in_loop
+async def test_the_error_of_a_deletion_of_very_many_offsets_is_that_of_the_group() -> None:
+    async with World() as w:
+        w.metadata.topics["u"] = 1000
+        answer = await w.call(ApiKey.OFFSET_DELETE, offset_delete(("u", list(range(1000)))), 0)
+        assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND, [])
 
 
 @in_loop

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.broker.coordinators import loader as coordinator_loader
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.model import (
     GroupRecord,
@@ -26,7 +27,9 @@ from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.partitioning import java_string_hash, partition_for
 from quorate.broker.coordinators.shard import UnknownRecordTypeError
 from quorate.protocol.errors import DecodeError
-from quorate.records.batch import decode_records, iter_batches
+from quorate.records.batch import build_batch, decode_records, iter_batches
+from tests.broker.coordinators.client import Turns
+from tests.log.logs import open_log
 from tests.support.golden import KINDS, unpack_golden
 
 text = st.text(max_size=30)
@@ -146,6 +149,22 @@ def test_strings_hash_as_in_java(name: str, value: int) -> None:
 
 def test_the_hash_without_an_absolute_value_counts_as_zero() -> None:
     assert partition_for("polygenelubricants", 50) == 0
+
+
+def test_a_large_batch_is_loaded_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of the largest size has thousands of offsets, which would hold the event loop too long."""
+    monkeypatch.setattr(coordinator_loader, "RECORDS_AT_ONCE", 10)
+    log = open_log(tmp_path)
+    records = [OffsetRecord("g", "t", p, OffsetAndMetadata(p)) for p in range(100)]
+    log.append_as_leader(build_batch([(*encode_record(r), (), 1) for r in records]), 0, 1)
+    shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+    loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
+    counted = Turns()
+    assert asyncio.run(counted.during(loader.load(log))) == 100
+    assert counted.count >= 100 / 10
+    assert {key[1]: value.offset for key, value in shard.state.offsets["g"].items()} == {
+        p: p for p in range(100)
+    }
 
 
 def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
@@ -19,7 +19,7 @@ from quorate.records.control import ControlRecordType
 logger = logging.getLogger("quorate.group")
 
 SLICE_BYTES = 256 * 1024
-"""Bytes that are replayed in one turn of the event loop: a few milliseconds of decoding."""
+"""Bytes that are read at once."""
 
 READ_AHEAD_ROUNDS = 8
 """Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
@@ -50,6 +50,10 @@ async def _read(source: Any, offset: int) -> bytes:
 
 def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
     return b"".join(region.read() for region in regions)
+
+
+RECORDS_AT_ONCE = 250
+"""Records that are replayed in one turn of the event loop, in some milliseconds."""
 
 
 class CoordinatorLoader:
@@ -83,20 +87,29 @@ class CoordinatorLoader:
             data = await _read(source, offset)
             if not data:
                 break  # all records from here to the end were compacted away
-            reached = self.replay_bytes(data, offset)
+            reached = offset
+            for end_of_batch in self._replaying(data, offset):
+                reached = end_of_batch
+                await asyncio.sleep(0)
             if reached <= offset:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"nothing can be read at offset {offset}, the log ends at {end}",
                 )
             offset = reached
-            await asyncio.sleep(0)
         return end
 
     def replay_bytes(self, data: bytes, first_offset: int) -> int:
         """Replays complete batches from `first_offset` on. Returns the offset after the last one. Raises
         CORRUPT_MESSAGE if a batch is damaged."""
+        *_, reached = self._replaying(data, first_offset)
+        return reached
+
+    def _replaying(self, data: bytes, first_offset: int) -> Iterator[int]:
+        """Does the same for RECORDS_AT_ONCE records with each step. Yields the offset after the
+        last complete batch."""
         reached = first_offset
+        count = 0
         for header, batch in iter_batches(data):
             if not verify_crc(batch):
                 # Without its coordinator a group is unavailable, with a wrong state it would lose data.
@@ -111,10 +124,13 @@ class CoordinatorLoader:
                 for record in decode_records(batch):
                     if record.offset >= first_offset and record.key is not None:
                         self._replay(record.key, record.value, record.offset, producer_id)
+                    count += 1
+                    if not count % RECORDS_AT_ONCE:
+                        yield reached
             reached = header.next_offset
             if self._replayed is not None:
                 self._replayed(reached)
-        return reached
+        yield reached
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         try:

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import logging
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.handlers.fetch_steps import READ_AHEAD_ROUNDS, touch
 from quorate.broker.replication.partition import Partition
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
+    from quorate.protocol.file_region import FileRegion
 
 logger = logging.getLogger("quorate.broker.list_offsets")
 
@@ -31,6 +34,8 @@ AT_ONCE = 100
 """Partitions of a request that are looked up in one turn of the event loop, in a millisecond or two."""
 
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
+_Searched = tuple[str, ListOffsetsRequest.ListOffsetsPartition]
+"""A topic, and a partition with a timestamp for which its log is searched."""
 
 
 class ListOffsetsHandler:
@@ -56,7 +61,42 @@ class ListOffsetsHandler:
             for part in topic.partitions
         )
         count = sum([len(topic.partitions) for topic in request.topics])
+        searched = [
+            (topic.name, part)
+            for topic in request.topics
+            for part in topic.partitions
+            if part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
+        ]
+        cold = list(chain.from_iterable(map(self._cold_regions, searched[:AT_ONCE])))
+        if cold or len(searched) > AT_ONCE:
+            return self._answer_cold(request, count, searched, answers)
         return self._rounds.answer(count, answers, lambda some: self._response(request, some))
+
+    async def _answer_cold(
+        self, request: ListOffsetsRequest, count: int, searched: list[_Searched], answers: Iterator[Answer]
+    ) -> ListOffsetsResponse:
+        """Loads what the searches need into the page cache in a thread, then answers."""
+        for _ in range(READ_AHEAD_ROUNDS):
+            cold = list(chain.from_iterable(await self._rounds.collect(map(self._cold_regions, searched))))
+            if not cold:
+                break
+            try:
+                await self._services.loop.run_in_executor(None, touch, cold)
+            except (OSError, EOFError):
+                break  # the search raises the error again
+        response = self._rounds.answer(count, answers, lambda some: self._response(request, some))
+        return response if isinstance(response, ListOffsetsResponse) else await response
+
+    def _cold_regions(self, searched: _Searched) -> list[FileRegion]:
+        """The regions that a search needs and the page cache does not have."""
+        topic, part = searched
+        log = self._services.replicas.local_log(topic, part.partition_index)
+        if log is None:
+            return []
+        try:
+            return log.cold_regions_for_timestamp(None if part.timestamp == MAX_TIMESTAMP else part.timestamp)
+        except (OSError, KafkaError):
+            return []  # the search raises the error again and handles it
 
     @staticmethod
     def _response(request: ListOffsetsRequest, answers: list[Answer]) -> ListOffsetsResponse:

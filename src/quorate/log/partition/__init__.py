@@ -10,6 +10,7 @@
 - `producer_state`: idempotent and transactional producers
 - `producer_snapshots`: the snapshot files of the producer state
 - `producer_state_manager`: the producer state rebuilt from snapshots and batches
+- `removal`: the files of deleted segments
 - `results`: the results of appends and reads
 - `retention`: the segments that retention deletes
 - `timestamp_search`: records found by timestamp

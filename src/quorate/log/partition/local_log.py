@@ -18,10 +18,10 @@ from quorate.log.config import LogConfig
 from quorate.log.errors import DiskAccess, LogDirFailure
 from quorate.log.files import OpenFile, OpenFiles, fsync_directory
 from quorate.log.partition.partition_metadata import PartitionMetadataFile
+from quorate.log.partition.removal import FileRemoval, rename_to_deleted
 from quorate.log.partition.results import AppendInfo, FetchData
 from quorate.log.scheduler import Scheduler
 from quorate.log.segment.segment import (
-    DELETED_SUFFIX,
     SNAPSHOT_SUFFIX,
     BatchPosition,
     Segment,
@@ -57,6 +57,7 @@ class LocalLog:
 
     __slots__ = (
         "_files",
+        "_removal",
         "_tail",
         "bases",
         "config",
@@ -93,6 +94,7 @@ class LocalLog:
         self.exists = False
         """Whether the log has a directory and files."""
         self._files = files
+        self._removal = FileRemoval(scheduler)
         self._tail: deque[BatchPosition] = deque(maxlen=_TAIL_BATCHES)
 
     def disk_access(self, action: str) -> DiskAccess:
@@ -290,6 +292,7 @@ class LocalLog:
 
     def restart_at(self, offset: int) -> None:
         """Replaces all segments by an empty one at `offset`."""
+        self._removal.free_names()
         self._tail.clear()
         new, old = self.new_segment(offset, 0), self.segments
         if self.exists:
@@ -317,23 +320,30 @@ class LocalLog:
 
     # --- deleting ---------------------------------------------------------------------------------
 
-    def delete_oldest(self, count: int) -> None:
-        """Deletes the oldest segments; their files are removed after `file.delete.delay.ms`."""
+    def delete_oldest(self, count: int, snapshots: list[str]) -> None:
+        """Deletes the oldest segments, and producer snapshots. A thread renames the files, and removes them
+        after `file.delete.delay.ms`."""
         removed = self.segments[:count]
         del self.segments[:count], self.bases[:count]
-        self._remove_files(removed, self.config.file_delete_delay_ms)
+        paths = [*self._forget_files(removed), *snapshots]
+        self._removal.remove_later(paths, self.parent, self.config.file_delete_delay_ms)
+
+    def _forget_files(self, segments: list[Segment]) -> list[str]:
+        """The paths of the files of segments, which are no longer used."""
+        paths = []
+        for segment in segments:
+            segment.forget_files()
+            paths += segment.paths()
+        return paths
 
     def _remove_files(self, segments: list[Segment], delay_ms: int) -> None:
         """Renames the files of segments, and the producer snapshots at their base offsets, and has them
         removed."""
-        renamed = []
-        for segment in segments:
-            segment.forget_files()
-            snapshot = os.path.join(self.directory, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
-            for path in (*segment.paths(), snapshot):
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(path, path + DELETED_SUFFIX)
-                    renamed.append(path + DELETED_SUFFIX)
+        snapshots = [
+            os.path.join(self.directory, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
+            for segment in segments
+        ]
+        renamed = rename_to_deleted([*self._forget_files(segments), *snapshots])
         if renamed:
             self.scheduler.remove_later(renamed, delay_ms)
 
@@ -354,6 +364,7 @@ class LocalLog:
 
     def rename_to(self, target: str) -> None:
         """Renames the directory."""
+        self._removal.free_names()
         os.rename(self.directory, target)
         self.directory = target
         for segment in self.segments:

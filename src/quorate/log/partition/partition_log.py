@@ -9,6 +9,7 @@ from pathlib import Path
 from quorate.log.config import LogConfig
 from quorate.log.errors import CheckpointError
 from quorate.log.files import OpenFiles, fsync_directory, fsync_path
+from quorate.log.partition import timestamp_search
 from quorate.log.partition.append_validation import (
     Buffer,
     ValidatedAppend,
@@ -23,7 +24,6 @@ from quorate.log.partition.producer_state import AppendOrigin, ProducerState, Pr
 from quorate.log.partition.producer_state_manager import apply_updates
 from quorate.log.partition.results import AppendInfo, FetchData
 from quorate.log.partition.retention import RETENTION_RULES
-from quorate.log.partition.timestamp_search import FoundRecord, find_max_timestamp, find_timestamp
 from quorate.log.scheduler import InlineScheduler, Scheduler
 from quorate.log.segment.segment import Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -262,14 +262,15 @@ class PartitionLog:
     # --- reading ----------------------------------------------------------------------------------
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
-        """The parts of files for which a `read` at `offset` would wait for the disk: of an index and of
-        batch headers. Empty for readers at the end of the log.
-
-        The caller reads them ahead in another thread before it calls `read`. Raises OSError.
-        """
+        """The parts of an index and of batch headers for which a `read` at `offset` would wait for the disk."""
         if not self._log.exists or not self._log_start <= offset < self._log.end_offset:
             return []
         return self._log.cold_regions(offset)
+
+    def cold_regions_for_timestamp(self, timestamp: int | None) -> list[FileRegion]:
+        """The same for a search by timestamp, None for the greatest one."""
+        log = self._log
+        return timestamp_search.cold_regions(log.segments, self._log_start, timestamp) if log.exists else []
 
     def read(
         self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
@@ -308,15 +309,15 @@ class PartitionLog:
         with self._log.disk_access("reading from"):
             return self._producer_state.aborted_transactions(from_offset, to_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
+    def offset_for_timestamp(self, timestamp: int) -> timestamp_search.FoundRecord | None:
         """The first record with a timestamp of at least `timestamp` ms. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
-            return find_timestamp(self._log.segments, self._log_start, timestamp)
+            return timestamp_search.find_timestamp(self._log.segments, self._log_start, timestamp)
 
-    def offset_of_max_timestamp(self) -> FoundRecord | None:
+    def offset_of_max_timestamp(self) -> timestamp_search.FoundRecord | None:
         """The first record with the greatest timestamp. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
-            return find_max_timestamp(self._log.segments)
+            return timestamp_search.find_max_timestamp(self._log.segments)
 
     # --- rolling, flushing, closing ---------------------------------------------------------------
 
@@ -344,10 +345,8 @@ class PartitionLog:
 
     def close(self, *, clean: bool = True, sync: bool = True) -> None:
         """Releases all files. A clean close flushes, completes the indexes and takes a producer snapshot.
-
         Without `sync`, the caller then syncs the complete disk and calls `flusher.note_flushed`. Raises
-        LogDirFailure.
-        """
+        LogDirFailure."""
         log = self._log
         if clean and log.exists:
             if sync:
@@ -473,10 +472,10 @@ class PartitionLog:
             reason,
             ", ".join(str(base) for base in log.bases[:count]),
         )
-        log.delete_oldest(count)
-        if log.bases[0] > self._log_start:
-            self._move_log_start(log.bases[0])
-        self._producer_state.snapshots.remove(lambda snapshot: snapshot < log.bases[0])
+        start = log.bases[count]
+        log.delete_oldest(count, self._producer_state.snapshots.forget(lambda snapshot: snapshot < start))
+        if start > self._log_start:
+            self._move_log_start(start)
 
     def rename_for_delete(self, kind: str = "delete") -> str:
         """Renames the directory to a `-delete` or `-stray` name, so that its name is free for another

@@ -91,10 +91,16 @@ class ProducerSnapshots:
 
     def remove(self, condition: Callable[[int], bool]) -> None:
         """Removes the snapshots whose offset fulfils a condition. Raises OSError."""
-        for offset in [offset for offset in self.sizes if condition(offset)]:
-            del self.sizes[offset]
+        for path in self.forget(condition):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(offset))
+                os.unlink(path)
+
+    def forget(self, condition: Callable[[int], bool]) -> list[str]:
+        """The paths of the snapshots whose offset fulfils a condition, which the caller removes."""
+        offsets = [offset for offset in self.sizes if condition(offset)]
+        for offset in offsets:
+            del self.sizes[offset]
+        return [self.path(offset) for offset in offsets]
 
     def remove_strays(self, segment_bases: Sequence[int]) -> None:
         """Removes snapshots at offsets where no segment begins. The newest one of these stays if it lies

@@ -378,11 +378,9 @@ class Segment:
 
         Called again after the region was read ahead, it returns the next one. Raises OSError.
         """
-        if self._offset_index is None:
-            file = self._files.get(self.stem + INDEX_SUFFIX)
-            length = os.fstat(file.fileno()).st_size
-            if resident_bytes(file.fileno(), 0, length) < length:
-                return [FileRegion(file, 0, length)]
+        cold = [] if self._offset_index is not None else self._cold_index(INDEX_SUFFIX)
+        if cold:
+            return cold
         file, position = self.file(), self.offset_index().lookup(offset)[1]
         for _ in range(_MAX_COLD_HEADERS):
             length = min(_SCAN_BYTES, self.size - position)
@@ -395,6 +393,15 @@ class Segment:
                 break
             position += header.size_bytes
         return []
+
+    def cold_time_index(self) -> list[FileRegion]:
+        """The time index if it would have to be read from the disk. Raises OSError."""
+        return [] if self._time_index is not None else self._cold_index(TIME_SUFFIX)
+
+    def _cold_index(self, suffix: str) -> list[FileRegion]:
+        file = self._files.get(self.stem + suffix)
+        length = os.fstat(file.fileno()).st_size
+        return [FileRegion(file, 0, length)] if resident_bytes(file.fileno(), 0, length) < length else []
 
     def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None if there is none. Raises

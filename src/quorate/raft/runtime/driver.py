@@ -142,7 +142,7 @@ class RaftDriver:
         await self._downloads.close()
         await self._sender.close()
         self._transport.close()
-        self._syncer.close()
+        await self._syncer.close()
         if self.failure is None:
             self._state_writer.save_deferred()
         if self.failure is None:

@@ -78,7 +78,10 @@ class Syncer:
         if self._future is not None:
             self._future.exception()
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Waits for the fsync that is running. A disk that hangs must not stop the event loop."""
+        if self._future is not None:
+            await asyncio.wait([asyncio.wrap_future(self._future)])
         if self._executor is not None:
             self._executor.shutdown(wait=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from immutables import Map
 
@@ -302,11 +303,13 @@ class OffsetMetadataManager:
         out.after = stored
         return out
 
-    def offset_tombstones(self, group_id: str) -> list[Record]:
-        """Tombstones for all offsets of a group, including pending ones."""
-        partitions = set(self._store.state.offsets.get(group_id, _NO_OFFSETS)) | set(
-            self._store.state.pending_partitions(group_id)
-        )
+    def offset_tombstones(self, group_id: str, limit: int) -> list[Record]:
+        """Tombstones for the offsets of a group, including pending ones, but at most for `limit`."""
+        known = self._store.state.offsets.get(group_id, _NO_OFFSETS)
+        partitions = list(islice(known, limit))
+        if len(partitions) < limit:
+            pending = [key for key in self._store.state.pending_partitions(group_id) if key not in known]
+            partitions += pending[: limit - len(partitions)]
         return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
 
     def deletion_of(self, topics: frozenset[str]) -> TopicsDeletion:

@@ -36,6 +36,9 @@ of all groups at once."""
 AT_ONCE = 500
 """Partitions of a request that are handled in one turn of the event loop, in a millisecond or two."""
 
+DELETED_AT_ONCE = 200
+"""Partitions whose offsets are deleted in one turn of the event loop, in one to four milliseconds."""
+
 MULTI_GROUP_VERSION = 8
 """From this OffsetFetch version a request has several groups."""
 
@@ -196,6 +199,28 @@ class OffsetRequests:
         """Deletes offsets of topics to which no member of the group is subscribed."""
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        if sum([len(topic.partitions) for topic in request.topics]) + len(request.topics) > DELETED_AT_ONCE:
+            return self._delete_in_turns(request)
+        return self._delete(request)
+
+    async def _delete_in_turns(self, request: Any) -> Any:
+        """Deletes the offsets of very many partitions, in one batch for each turn of the event loop. Its error
+        is that of the first part that failed."""
+        response = OffsetDeleteResponse()
+        by_name: dict[str, Any] = {}
+        for answer in await self._rounds.collect(map(self._delete, _parts(request))):
+            part = await answer if asyncio.iscoroutine(answer) else answer
+            if part.error_code and not response.error_code:
+                response = part
+            for topic in part.topics:
+                same = by_name.setdefault(topic.name, topic)
+                if same is not topic:
+                    same.partitions += topic.partitions
+        if not response.error_code:
+            response.topics = list(by_name.values())
+        return response
+
+    def _delete(self, request: Any) -> Any:
         known, refused = [], []
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic in request.topics:
@@ -233,6 +258,25 @@ class OffsetRequests:
     async def _filled(self, steps: Iterator[None], response: Any) -> Any:
         await self._rounds.collect(steps)
         return response
+
+
+def _parts(request: Any) -> Iterator[OffsetDeleteRequest]:
+    """Divides an OffsetDelete into requests about at most DELETED_AT_ONCE partitions or topics."""
+    part = OffsetDeleteRequest(group_id=request.group_id)
+    left = DELETED_AT_ONCE
+    for topic in request.topics:
+        for at in range(0, max(len(topic.partitions), 1), DELETED_AT_ONCE):
+            partitions = topic.partitions[at : at + DELETED_AT_ONCE]
+            part.topics.append(
+                OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic.name, partitions=partitions)
+            )
+            left -= max(len(partitions), 1)
+            if left <= 0:
+                yield part
+                part = OffsetDeleteRequest(group_id=request.group_id)
+                left = DELETED_AT_ONCE
+    if part.topics:
+        yield part
 
 
 def _is_large(group: Any) -> bool:

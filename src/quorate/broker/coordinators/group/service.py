@@ -49,6 +49,13 @@ if TYPE_CHECKING:
 GROUPS_AT_ONCE = 50
 """Groups of a request that are handled in one turn of the event loop, in a millisecond at most."""
 
+OFFSETS_AT_ONCE = 500
+"""Offsets of a group to be deleted that are deleted in one turn of the event loop, in some milliseconds."""
+
+MAX_PROTOCOLS = 1000
+"""The largest number of protocols in a JoinGroup. Clients have one for each configured assignor. Each change of
+a group visits the protocols of all members."""
+
 
 class Metadata(Protocol):
     """The members of the broker's metadata cache that coordinators use."""
@@ -131,6 +138,8 @@ class GroupCoordinatorService:
         member_id = request.member_id
         if not request.group_id:
             return _join_response(ctx, join_error(member_id, ErrorCode.INVALID_GROUP_ID))
+        if len(request.protocols) > MAX_PROTOCOLS:
+            return _join_response(ctx, join_error(member_id, ErrorCode.INVALID_REQUEST))
         low, high = self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return _join_response(ctx, join_error(member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
@@ -234,28 +243,44 @@ class GroupCoordinatorService:
 
     async def delete_groups(self, ctx: RequestContext, request: Any) -> Any:
         """Deletes empty groups with their offsets."""
-        answers = []
-        for group_id in dict.fromkeys(request.groups_names):
-            # Each group is a batch of its own, followed by a turn of the event loop: a group may have
-            # thousands of offsets.
-            step = partial(_delete_groups, [group_id])
-            answers.append((group_id, self.runtime.write(self.partition_for(group_id), step)))
-            await asyncio.sleep(0)
+        answers = {
+            group_id: await self._delete_group(group_id) for group_id in dict.fromkeys(request.groups_names)
+        }
         response = DeleteGroupsResponse()
-        for group_id, answer in answers:
-            try:
-                response.results += await answer
-            except KafkaError as error:
-                response.results.append(
-                    DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code)
-                )
+        for group_id, steps in answers.items():
+            code = ErrorCode.NONE
+            for answer in steps:
+                try:
+                    result = await answer
+                except KafkaError as error:
+                    result = error.code
+                code = code or result
+            response.results.append(
+                DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+            )
         return response
 
+    async def _delete_group(self, group_id: str) -> list[Answer]:
+        """Starts the deletion of a group, whose offsets are deleted first, some in each turn of the event loop.
+        Returns the error codes of all steps."""
+        remains = False
 
-def _delete_groups(
-    group_ids: list[str], shard: GroupCoordinatorShard, token: Answer, _: StepTime
-) -> CoordinatorResult:
-    return shard.delete_groups(group_ids, token)
+        def step(shard: GroupCoordinatorShard, token: Answer, _: StepTime) -> CoordinatorResult:
+            nonlocal remains
+            result, remains = shard.delete_group(group_id, token, OFFSETS_AT_ONCE)
+            return result
+
+        answers: list[Answer] = []
+        while True:
+            remains = False
+            answers.append(self.runtime.write(self.partition_for(group_id), step))
+            await asyncio.sleep(0)
+            if not remains or _has_failed(answers[-1]):
+                return answers
+
+
+def _has_failed(answer: Answer) -> bool:
+    return answer.done() and (answer.exception() is not None or answer.result() is not ErrorCode.NONE)
 
 
 def _join_response(ctx: RequestContext, response: Any) -> Any:

@@ -32,11 +32,10 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
 from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
-from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
+from quorate.broker.coordinators.result import After, CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode
-from quorate.protocol.messages.delete_groups import DeleteGroupsResponse
 from quorate.protocol.messages.describe_groups import DescribeGroupsResponse
 from quorate.protocol.messages.list_groups import ListGroupsResponse
 
@@ -248,32 +247,33 @@ class GroupCoordinatorShard:
             ],
         )
 
-    def delete_groups(self, group_ids: list[str], token: Token) -> CoordinatorResult:
-        """Deletes empty groups with their offsets. Other groups get an error."""
-        out = CoordinatorResult()
-        results: list[DeleteGroupsResponse.DeletableGroupResult] = []
-        for group_id in group_ids:
-            group = self.state.groups.get(group_id)
-            code = ErrorCode.NONE
-            if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
-                code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif isinstance(group, UnsupportedGroup):
-                code = ErrorCode.NONE if group.is_empty else ErrorCode.NON_EMPTY_GROUP
-            elif group.state is not ClassicGroupState.EMPTY:
-                code = ErrorCode.NON_EMPTY_GROUP
-            if code is ErrorCode.NONE:
-                out.records += self.offsets.offset_tombstones(group_id)
-                if isinstance(group, UnsupportedGroup):
-                    out.records += unsupported_group_tombstones(group)
-                else:
-                    out.records.append(GroupRecord(group_id, None))
-            results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
+    def delete_group(self, group_id: str, token: Token, max_offsets: int) -> tuple[CoordinatorResult, bool]:
+        """Deletes `max_offsets` offsets of an empty group, or the group if it has fewer. The response is an
+        error code. Returns also whether the group remains to be deleted."""
+        group = self.state.groups.get(group_id)
+        if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
+            return CoordinatorResult(after=_answer(token, ErrorCode.GROUP_ID_NOT_FOUND)), False
+        is_empty = (
+            group.is_empty if isinstance(group, UnsupportedGroup) else group.state is ClassicGroupState.EMPTY
+        )
+        if not is_empty:
+            return CoordinatorResult(after=_answer(token, ErrorCode.NON_EMPTY_GROUP)), False
+        out = CoordinatorResult(after=_answer(token, ErrorCode.NONE))
+        out.records = self.offsets.offset_tombstones(group_id, max_offsets)
+        remains = len(out.records) == max_offsets
+        if not remains and isinstance(group, UnsupportedGroup):
+            out.records += unsupported_group_tombstones(group)
+        elif not remains:
+            out.records.append(GroupRecord(group_id, None))
+        return out, remains
 
-        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
-            if error is not ErrorCode.NONE:
-                for result in results:
-                    result.error_code = operation_error(error)
-            return CoordinatorResult(replies=[(token, results)])
 
-        out.after = stored
-        return out
+def _answer(token: Token, code: ErrorCode) -> After:
+    """Answers with `code`, or with the error of the append."""
+
+    def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
+        return CoordinatorResult(
+            replies=[(token, code if error is ErrorCode.NONE else operation_error(error))]
+        )
+
+    return stored

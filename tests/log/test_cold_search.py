@@ -1,0 +1,84 @@
+"""Searches by timestamp in files that are not in the page cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quorate.log.partition import timestamp_search
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.segment import segment
+
+from .logs import NOW, open_log, put
+
+PAGE = 4096
+ROUNDS = 8
+
+
+class Pages:
+    """A page cache that is empty at first. A read of what it lacks would wait for the disk."""
+
+    def __init__(self) -> None:
+        self.cached: set[tuple[int, int]] = set()
+        self.missed: list[tuple[int, int]] = []
+
+    @staticmethod
+    def _of(fd: int, position: int, length: int) -> set[tuple[int, int]]:
+        status = os.fstat(fd)
+        end = min(position + length, status.st_size)
+        return {(status.st_ino, page) for page in range(position // PAGE, -(-end // PAGE))}
+
+    def resident_bytes(self, fd: int, position: int, length: int) -> int:
+        return length if self._of(fd, position, length) <= self.cached else 0
+
+    def load(self, fd: int, position: int, length: int) -> None:
+        self.cached |= self._of(fd, position, length)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        self.missed += self._of(fd, position, length) - self.cached
+        return os_pread(fd, length, position)
+
+
+os_pread = os.pread
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> PartitionLog:
+    """Four segments of 60 batches, whose timestamps rise by 10 with each batch."""
+    log = open_log(tmp_path, index_interval_bytes=8192)
+    for number in range(240):
+        if number and not number % 60:
+            log.roll(NOW)
+        put(log, bytes(3000), timestamp=NOW + 10 * number)
+    log.high_watermark = log.log_end_offset
+    log.close()
+    again = open_log(tmp_path, index_interval_bytes=8192, clean_shutdown=True, recovery_point=240)
+    again.high_watermark = 240
+    return again
+
+
+@pytest.mark.parametrize("log_start", [0, 100])
+@pytest.mark.parametrize("timestamp", [0, NOW, NOW + 5, NOW + 995, NOW + 1500, NOW + 2390, NOW + 9999, None])
+def test_after_reading_ahead_a_search_does_not_wait_for_the_disk(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch, timestamp: int | None, log_start: int
+) -> None:
+    log.increment_log_start_offset(log_start, "test")
+    pages = Pages()
+    monkeypatch.setattr(segment, "resident_bytes", pages.resident_bytes)
+    monkeypatch.setattr(timestamp_search, "resident_bytes", pages.resident_bytes)
+    monkeypatch.setattr(os, "pread", pages.pread)
+    rounds = 0
+    while cold := log.cold_regions_for_timestamp(timestamp):
+        rounds += 1
+        for region in cold:
+            pages.load(region.fd_owner.fileno(), region.position, region.length)
+    assert rounds <= ROUNDS
+    if timestamp is None:
+        assert log.offset_of_max_timestamp() == (NOW + 2390, 239, 0)
+    else:
+        first = max(log_start, -(-(timestamp - NOW) // 10))
+        found = log.offset_for_timestamp(timestamp)
+        assert found == ((NOW + 10 * first, first, 0) if first < 240 else None)
+    assert not pages.missed

@@ -400,5 +400,5 @@ class InvariantChecker:
         known = self.applied.setdefault(offset, digest)
         if known != digest:
             raise InvariantError(
-                f"applied state: that of {model.name} at offset {offset} is another than its peers'"
+                f"applied state: that of {model.name} at offset {offset} differs from that of its peers"
             )

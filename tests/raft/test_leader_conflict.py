@@ -124,7 +124,7 @@ def test_a_replica_does_not_become_leader_because_a_message_names_it() -> None:
     assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
-def test_after_a_restart_a_leader_with_records_on_disk_is_replaced_only_if_it_denies_to_lead() -> None:
+def test_after_a_restart_a_leader_with_records_on_disk_is_replaced_only_by_its_own_response() -> None:
     r = replica(QuorumState(3, 2), (1, 2, 3))
     r.start(0.0)
     assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST

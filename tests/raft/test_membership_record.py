@@ -268,7 +268,7 @@ def test_a_voter_without_directory_id_that_was_removed_before_its_start_does_not
     assert lead(world).core.state.voters.ids == [1, 2]
 
 
-def test_voters_report_their_directory_ids_without_needless_requests(
+def test_voters_report_their_directory_ids_without_a_refused_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")

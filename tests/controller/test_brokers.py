@@ -99,7 +99,7 @@ def test_registrations_that_are_refused(changes: dict[str, Any], code: ErrorCode
     assert refused(cluster, register_broker, registration(**changes)) == code
 
 
-def test_a_finalized_feature_that_is_not_offered_counts_as_level_0() -> None:
+def test_a_finalized_feature_that_the_broker_does_not_report_counts_as_level_0() -> None:
     cluster = Cluster()
     cluster.apply([FeatureLevelRecord(name="group.version", feature_level=1)])
     assert refused(cluster, register_broker, registration()) == ErrorCode.UNSUPPORTED_VERSION

@@ -272,7 +272,8 @@ def _state(node: Member) -> str:
 
 @contextmanager
 def running(quorum: Quorum) -> Iterator[Quorum]:
-    """A formatted and started quorum. It is killed at the end, and its logs are printed if the body failed."""
+    """A formatted and started quorum. It is killed at the end, and its logs are printed if the body
+    failed."""
     try:
         quorum.format()
         quorum.start()

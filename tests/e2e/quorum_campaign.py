@@ -74,7 +74,7 @@ class Campaign:
 
     def finish(self) -> None:
         """Checks that each replica has the complete history, that all nodes stop cleanly, and that no log
-        has an error."""
+        has a traceback."""
         self.audit.check_replicas()
         for node in reversed(self.quorum.nodes.values()):
             assert node.stop() == 0, f"node {node.node_id} did not end in order"

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Creations:
-    """Creates topics one after the other until it is stopped. `names` are those whose creation was answered."""
+    """Creates topics one after the other until it is stopped. `names` are those whose creation was
+    answered."""
 
     def __init__(self, broker: Node) -> None:
         self.names: list[str] = []

@@ -108,7 +108,7 @@ class Brokers:
 
 
 async def creations_while_it_leaves(port: int, topics: int) -> list[float]:
-    """Creates topics during the shutdown. Returns the duration of each creation in seconds."""
+    """Creates topics while a broker shuts down. Returns the duration of each creation in seconds."""
     brokers = Brokers(port)
     await brokers.register(LEAVING)
     await brokers.register(STAYING)

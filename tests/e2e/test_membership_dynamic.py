@@ -62,7 +62,8 @@ def test_three_controllers_form_a_quorum_from_the_same_list_in_any_notation(tmp_
     nodes = controllers(tmp_path, 3)
     where = [f"127.0.0.1:{n.controller_port}" for n in nodes]
     first, second = "MvDxzVmcRsaTz33bUuRU6A", "JsaTz33bUuRU6AMvDxzVmw"
-    text = f"1@{where[0]}:{first},2-{second}@{where[1]},3@{where[2]}"  # Kafka's, KIP-853's, and without a directory id
+    # The notations of Kafka and of KIP-853, and a voter without a directory id.
+    text = f"1@{where[0]}:{first},2-{second}@{where[1]},3@{where[2]}"
     with stopping(nodes):
         for node, option in zip(
             nodes,

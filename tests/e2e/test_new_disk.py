@@ -113,7 +113,8 @@ def test_an_empty_disk_does_not_destroy_the_records_of_the_other_replica(tmp_pat
 
 
 def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
-    """The documented procedure for a voter of a static quorum: its directory is formatted as the first time."""
+    """The documented procedure for a voter of a static quorum: its directory is formatted as the first
+    time."""
     ports = free_ports(3)
     voters = dict(zip((1, 2, 3), ports, strict=True))
     nodes = [

@@ -186,7 +186,7 @@ def test_a_large_request_that_is_malformed_ends_its_connection(run: Callable[...
     run(test)
 
 
-def test_a_client_that_goes_away_meanwhile_leaves_nothing(run: Callable[..., None]) -> None:
+def test_a_client_that_disconnects_meanwhile_leaves_nothing(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(frame(1, 100_000))

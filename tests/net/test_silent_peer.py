@@ -1,4 +1,5 @@
-"""A peer that no longer answers: its link is cut, it is suspended, or it has lost its end of the connection."""
+"""A peer that no longer answers: its link is cut, it is suspended, or it has lost its end of the
+connection."""
 
 from __future__ import annotations
 

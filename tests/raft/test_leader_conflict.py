@@ -1,4 +1,5 @@
-"""Messages that name two leaders of one epoch, and invalid messages of every kind: no message stops a node."""
+"""Messages that name two leaders of one epoch, and invalid messages of every kind: no message stops a
+node."""
 
 from __future__ import annotations
 

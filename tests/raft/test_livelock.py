@@ -13,7 +13,8 @@ from tests.raft.world import World
 
 
 class Mirror(random.Random):
-    """Returns the same numbers to all replicas. Every delay is the longest possible, and no message is lost."""
+    """Returns the same numbers to all replicas. Every delay is the longest possible, and no message is
+    lost."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

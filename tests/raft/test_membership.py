@@ -16,7 +16,8 @@ def key(i: int) -> ReplicaKey:
 
 
 def quorum(voters: int, others: int = 0, seed: int = 1, **options: bool) -> World:
-    """Voters that have elected a leader, and controllers that are not voters yet but run and have caught up."""
+    """Voters that have elected a leader, and controllers that are not voters yet but run and have
+    caught up."""
     world = World(voters, seed=seed, observers=others, kraft=1)
     for i in range(voters + 1, voters + others + 1):
         world.nodes[i].can_vote = True

@@ -86,7 +86,8 @@ def test_no_chunk_is_requested_before_the_download_is_open() -> None:
 
 
 def test_a_download_that_was_opened_for_an_earlier_leader_must_be_confirmed_by_the_new_one() -> None:
-    """Opening a download reads the partial file. Meanwhile the new leader may have named the same snapshot."""
+    """Opening a download reads the partial file. Meanwhile the new leader may have named the same
+    snapshot."""
     f = Follower()
     f.new_leader()
     f.told_of_snapshot()

@@ -119,7 +119,7 @@ async def test_no_producer_id_while_the_controller_is_away() -> None:
 
 
 @in_loop
-async def test_a_controller_that_does_not_answer_holds_up_no_connection(
+async def test_a_controller_that_does_not_answer_blocks_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from quorate.broker.coordinators import producer_ids

@@ -142,8 +142,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         context.uncommitted_at_load = (end, context.shard.state)
 
         # A topic that is in the log but not in the metadata was deleted. This broker cannot have missed its
-        # creation: metadata that names a new leader is newer than that of the former leader. The former leader
-        # may have stopped before it had written all tombstones, or there was no leader at the deletion.
+        # creation: metadata that names a new leader is newer than that of the former leader. The former
+        # leader may have stopped before it had written all tombstones, or there was none at the deletion.
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 

@@ -2,9 +2,9 @@
 batches unchanged (`ReplicaFetcherThread` in Kafka).
 
 Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-320, KIP-595). A Fetch carries the epoch of the
-follower's last record. If the logs differ, the leader answers with its largest epoch that is not greater than
-the follower's, and the end offset of that epoch. The follower truncates its log. If the logs still differ, its
-next Fetch gets such an answer again.
+follower's last record. If the logs differ, the leader answers with its largest epoch that is not greater
+than the follower's, and the end offset of that epoch. The follower truncates its log. If the logs still
+differ, its next Fetch gets such an answer again.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class RaftDriver:
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._flush_scheduled = False
-        # The effects of a step whose requests have been sent. Its other effects are performed in the next turn
-        # of the loop.
+        # The effects of a step whose requests have been sent. Its other effects are performed in the next
+        # turn of the loop.
         self._deferred: m.Effects | None = None
         self._last_leader_change: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)

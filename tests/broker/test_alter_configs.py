@@ -185,7 +185,7 @@ def test_invalid_levels_are_refused(world, logger, operation, level, error):
     assert alter(world, (LOGGER, "1", [(logger, operation, level)])) == [(LOGGER, "1", error)]
 
 
-def test_the_older_request_knows_no_loggers(world):
+def test_the_older_request_does_not_support_loggers(world):
     Request = AlterConfigsRequest  # noqa: N806
     resource = Request.AlterConfigsResource(resource_type=LOGGER, resource_name="1")
     answer = world.loop.run_until_complete(world.ask(Request(resources=[resource])))

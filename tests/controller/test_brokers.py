@@ -288,7 +288,7 @@ def test_offline_directories_take_their_replicas_out_of_the_isr() -> None:
     assert cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)])).records == []
 
 
-def test_a_session_of_an_older_epoch_fences_nobody() -> None:
+def test_a_session_of_an_older_epoch_fences_no_broker() -> None:
     cluster = Cluster().brokers(1)
     assert fence_expired(cluster.view, (1, 77)) == ([], None)
     assert fence_expired(cluster.view, (9, 101)) == ([], None)

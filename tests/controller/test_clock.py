@@ -81,7 +81,7 @@ def test_a_new_active_controller_gives_every_broker_a_full_session() -> None:
 @pytest.mark.parametrize(
     ("combined", "code"), [(False, ErrorCode.DUPLICATE_BROKER_REGISTRATION), (True, ErrorCode.NONE)]
 )
-def test_the_broker_in_the_same_process_may_come_back_at_once(combined: bool, code: ErrorCode) -> None:
+def test_the_broker_in_the_same_process_may_return_at_once(combined: bool, code: ErrorCode) -> None:
     async def test() -> None:
         log = FakeLog()
         first = await Harness(FakeRaft(1, log), is_broker_too=combined).start()
@@ -135,7 +135,7 @@ def test_controlled_shutdown_waits_until_other_brokers_have_applied_it() -> None
     run(test())
 
 
-def test_a_broker_may_come_back_at_once_after_a_controlled_shutdown() -> None:
+def test_a_broker_may_return_at_once_after_a_controlled_shutdown() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)

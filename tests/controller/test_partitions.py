@@ -84,7 +84,7 @@ def test_an_unknown_topic_is_an_error_of_each_partition() -> None:
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_sender_whose_broker_epoch_is_old_is_refused_as_a_whole() -> None:
+def test_all_changes_of_a_sender_with_an_old_broker_epoch_are_refused() -> None:
     cluster = Cluster().brokers(1)
     with pytest.raises(KafkaError) as raised:
         alter(cluster, uid(5), epoch=1)

@@ -41,7 +41,7 @@ def test_leaders_are_spread_evenly() -> None:
     assert leaders == dict.fromkeys(range(6), 10)
 
 
-def test_replicas_of_a_partition_lie_in_different_racks() -> None:
+def test_replicas_of_a_partition_are_in_different_racks() -> None:
     usable = brokers(0, 1, rack="a") + brokers(2, 3, rack="b") + brokers(4, 5, rack="c")
     rack_of = {broker.id: broker.rack for broker in usable}
     placer = StripedPlacer(Racks(usable), Random(2))

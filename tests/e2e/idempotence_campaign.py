@@ -5,8 +5,8 @@ through all rounds. In each round all nodes get SIGTERM or SIGKILL within a mome
 producer retries unacknowledged batches with the sequence numbers of the first attempt, so the leaders must
 distinguish retries from gaps (KIP-98).
 
-python -m tests.e2e.idempotence_campaign --rounds 20 --seed 1 --signal TERM
-python -m tests.e2e.idempotence_campaign --rounds 3 --impl java
+    python -m tests.e2e.idempotence_campaign --rounds 20 --seed 1 --signal TERM
+    python -m tests.e2e.idempotence_campaign --rounds 3 --impl java
 """
 
 from __future__ import annotations

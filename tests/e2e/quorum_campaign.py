@@ -1,7 +1,7 @@
 """Injects faults into a quorum of processes under a stream of topic creations. Each round has one fault,
 then an audit of every disk.
 
-python -m tests.e2e.quorum_campaign --rounds 100 --seed 1 --faults kill --json FILE
+    python -m tests.e2e.quorum_campaign --rounds 100 --seed 1 --faults kill --json FILE
 
 Faults: `kill` (SIGKILL of the leader, sometimes again while it starts), `all` (SIGKILL of all controllers at
 once), `term` (SIGTERM of the leader), `stop` (SIGSTOP and SIGCONT), `cut` (links, as root), `disk` (full or

@@ -2,7 +2,7 @@
 random moment of the load, sometimes of a clean stop, and again at random moments of the following starts.
 Small segments and frequent metadata snapshots make it likely that a kill interrupts a roll or a snapshot.
 
-python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
+    python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
 """
 
 from __future__ import annotations

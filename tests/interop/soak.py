@@ -1,7 +1,7 @@
 """One metadata quorum of Apache Kafka's controllers and ours, under load and random faults, for a given
 time.
 
-python -m tests.interop.soak --minutes 60 --seed 1 --json bench/results/soak.json
+    python -m tests.interop.soak --minutes 60 --seed 1 --json bench/results/soak.json
 
 Three controllers start as ours, Java's, ours. Six times in the run one of them is stopped and continues as
 the other implementation on the same directory, so that every mix of two and one occurs. Clients create,

@@ -133,7 +133,7 @@ def snapshot(image: MetadataImage, tmp_path: Path) -> Path:
     return path
 
 
-def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(
+def test_kafka_dumps_a_snapshot_of_ours_without_warnings(
     snapshot: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--cluster-metadata-decoder", "--files", str(snapshot)]

@@ -45,7 +45,7 @@ def test_controllers_join_by_themselves_one_after_the_other() -> None:
     world.settle("together")
 
 
-def test_without_the_setting_nobody_joins() -> None:
+def test_without_the_setting_no_controller_joins() -> None:
     world = quorum(1, others=1)
     world.run(60)
     assert lead(world).core.state.voters.ids == [1]

@@ -54,7 +54,7 @@ def test_no_truncated_snapshot_is_complete() -> None:
     assert not any(fed(data[:cut]).complete for cut in range(len(data)))
 
 
-def test_every_flipped_byte_is_noticed() -> None:
+def test_every_flipped_byte_is_detected() -> None:
     data = b"".join(WHOLE)
     starts = [sum(map(len, WHOLE[:i])) for i in range(len(WHOLE))]
     for at in range(len(data)):

@@ -90,7 +90,7 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
         )
         assert told["uncommitted_voter_change"] == 0
         ends = {metrics(n)["log_end_offset"] for n in (*nodes, broker)}
-        assert max(ends) - min(ends) <= 2  # no-op records go on
+        assert max(ends) - min(ends) <= 2  # no-op records continue
 
         epoch = metrics(first)["current_epoch"]
         first.kill()  # an election

@@ -113,7 +113,9 @@ def test_a_static_quorum_refuses_an_addition_for_that_reason_alone(tmp_path: Pat
             quorum(nodes[0], "add-controller", "--controller-id", 4, fails=True),
         ):
             assert said.startswith("org.apache.kafka.common.errors.UnsupportedVersionException: ")
-            assert said.strip().endswith("it is 0; kafka-features upgrade --feature kraft.version=1")
+            assert said.strip().endswith(
+                "the cluster is at 0; upgrade it first: kafka-features upgrade --feature kraft.version=1"
+            )
 
 
 def test_voters_that_start_together_report_their_directory_ids_without_warnings(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 meanwhile.
 
     python -m bench.snapshot                        # a million partitions: 125 MB
-    python -m bench.snapshot --java --rounds 3      # Apache Kafka's controllers too, on the same snapshot, in turn
+    python -m bench.snapshot --java --rounds 3      # and Apache Kafka's controllers on the same snapshot
 
 Two controllers start on a snapshot of that many partitions, a third with an empty disk. Both
 implementations are watched alike from outside: the fetch begins when the `.part` file appears and ends

@@ -2,23 +2,26 @@
 
 They are the properties of `spec/KRaft.tla` and of Kafka's RaftEventSimulationTest, and some more.
 
-========================= =====================================================================================
-one leader an epoch       An epoch has one leader at most, no disk names another, and a leader has the votes of a
-                          majority.
+========================= ================================================================================
+one leader an epoch       An epoch has at most one leader, no disk names another, and a leader has the
+                          votes of a majority.
 one vote an epoch         A directory never stores votes for two candidates of one epoch.
-logs match                Logs with the same epoch at the same offset are equal up to there.
-committed stays           Two replicas never believe different records committed, and none truncates such a record.
+logs match                Logs with the same epoch at the same offset are equal up to that offset.
+committed stays           Two replicas never consider different records committed, and no replica truncates
+                          a committed record.
 leader completeness       A new leader has all records that were committed in earlier epochs.
-majority                  A leader's high watermark is on the disks of a majority of the voters of its own log.
-acknowledged is durable   No controller fetches from an offset beyond what its disk has.
-high watermark            It never falls while a process lives. The first one of a leader is above all that earlier
-                          leaders committed.
-epoch                     It never falls. After each step the one on disk equals the one in memory.
-one voter of difference   A leader's new voter set differs from the committed one by one replica at most.
+majority                  A leader's high watermark is on the disks of a majority of the voters of its own
+                          log.
+acknowledged is durable   No controller fetches from an offset beyond its durable log.
+high watermark            It never decreases while a process runs. The first one of a leader is greater than
+                          those of all earlier leaders.
+epoch                     It never decreases. After each step the one on disk equals the one in memory.
+one voter of difference   A leader's new voter set differs from the committed one by at most one replica.
 pre-vote                  No replica in contact with the leader of its epoch grants a pre-vote.
 applied state             State machines are equal at equal offsets, and no leader loads a snapshot.
-snapshot at log start     A log that starts after offset 0 has a snapshot exactly there, and its epochs know that point.
-========================= =====================================================================================
+snapshot at log start     A log that starts after offset 0 has a snapshot at exactly that offset, and its
+                          epochs have that offset.
+========================= ================================================================================
 
 `InvariantChecker` relies only on what is reported of logs and disks. It asks no replica who its
 voters are.
@@ -400,5 +403,5 @@ class InvariantChecker:
         known = self.applied.setdefault(offset, digest)
         if known != digest:
             raise InvariantError(
-                f"applied state: that of {model.name} at offset {offset} is another than its peers'"
+                f"applied state: that of {model.name} at offset {offset} differs from that of its peers"
             )

@@ -25,7 +25,7 @@ from simulation.core.wakeup_limit import WakeupLimit
 from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address
 
 NEVER = float("inf")
-TICK_S = 1e-9  # added to each timer, so that none is early, however a skewed clock rounds
+TICK_S = 1e-9  # added to each timer, because rounding in a skewed clock must not make it fire too early
 STOP_TIMEOUT_S = 5.0
 DEFERRED_SAVE_DELAY_S = 0.2  # how long a save of the quorum state that may wait is delayed
 
@@ -164,7 +164,7 @@ class Replica:
         try:
             while queue and self.alive:
                 effects = self.core.step(queue.popleft(), world.now * self.rate)
-                if self.core.state.error_log.logged_kinds:  # no simulated replica forges messages
+                if self.core.state.error_log.logged_kinds:  # simulated replicas never send invalid messages
                     raise InvariantError(
                         f"{self.model.name} complains: {', '.join(self.core.state.error_log.logged_kinds)}"
                     )
@@ -488,7 +488,7 @@ class Replica:
         known = self.world.snapshots.setdefault(name, content)
         if known != content:
             raise InvariantError(
-                f"applied state: snapshot {tuple(name)} of {self.model.name} is another than its peers'"
+                f"applied state: snapshot {tuple(name)} of {self.model.name} differs from its peers'"
             )
         self.disk.add_snapshot(name, content)
         self.world.coverage["snapshots taken"] += 1

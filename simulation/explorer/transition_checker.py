@@ -1,7 +1,7 @@
 """Checks each transition between worlds by the invariants of the simulation.
 
-The invariants need history variables: which replica led, for which one each voted, and what was committed. They are part of
-a world, as far as they can still matter.
+The invariants need history variables: which replicas led, for whom each replica voted, and which records were
+committed. These variables are part of a world, as far as later checks depend on them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A cluster of complete Raft clients: unmodified driver, storage and wire formats on a virtual loop, simulated
-disks and network.
+"""A cluster of complete Raft clients: unmodified driver, storage and wire formats on a virtual loop, with
+simulated disks and a simulated network.
 
 An event is a timer of the loop and what follows from it in the same instant: an arriving message, a
 deadline of a driver, the end of an fsync, an action of the workload or a fault.

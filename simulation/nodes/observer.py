@@ -345,7 +345,7 @@ class ProcessObserver:
         position: int
         offset: int
         position, offset = file.observer_cache if isinstance(file.observer_cache, tuple) else (0, base)
-        # Bytes that were truncated or overwritten belong to an earlier log, even while they are still durable.
+        # Truncated or overwritten bytes belong to an earlier log, even while they are still durable.
         limit = min((at for at, _ in file.writes), default=len(data))
         if limit < position:
             position, offset = 0, base

@@ -4,9 +4,10 @@ A line that begins with `> ` is a command, and the lines after it that are inden
 output. All other lines are explanations. `replay` returns the text with the output that the commands have
 now.
 
-    > world voters=3 seed=1       also spares, observers, kraft, auto-join, quick, sync (milliseconds that an fsync takes)
+    > world voters=3 seed=1       also spares, observers, kraft, auto-join, quick, sync (ms of an fsync)
     > start                       all, or: start n1 n2
-    > run until n2 leads          a leader | n2 leads | n2 follows | everybody has N | n1 has N | epoch N | answered
+    > run until n2 leads          a leader | n2 leads | n2 follows | everybody has N | n1 has N | epoch N
+                                  | answered
     > run 50 ms
     > write a b                   through the leader, or: write at n1 a b
     > kill n1                     with: kill n1, power
@@ -15,7 +16,7 @@ now.
     > isolate n1                  also: cut n1 n2, heal, heal n1 n2
     > add n4                      asked of the leader, as are: remove n3, upgrade
     > snapshot n1                 and delete the log before it
-    > show                        a line for each replica; `3..4:e1` is a batch with offsets 3 and 4, written in epoch 1
+    > show                        a line for each replica; `3..4:e1` is a batch of offsets 3 and 4, epoch 1
 
 `quietly` before a command suppresses its output.
 """

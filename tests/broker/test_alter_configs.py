@@ -96,7 +96,7 @@ def test_a_list_is_changed_in_time_proportional_to_its_length(tmp_path: Path, op
     world.close()
 
 
-def test_what_is_not_about_brokers_is_carried_as_it_came(world):
+def test_changes_of_other_resources_are_forwarded_unchanged(world):
     assert alter(world, (TOPIC, "t", [("retention.ms", SET, "1")])) == [(TOPIC, "t", "NONE")]
     assert len(world.services.channel.whole) == 1
 
@@ -120,7 +120,7 @@ def test_what_is_not_about_brokers_is_carried_as_it_came(world):
         ("1", [("log.cleanup.policy", SUBTRACT, "delete")], "NONE"),
     ],
 )
-def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
+def test_changes_of_a_broker_are_checked_by_that_broker(world, name, changes, error):
     assert alter(world, (BROKER, name, changes)) == [(BROKER, name, error)]
 
 
@@ -139,7 +139,7 @@ def test_limits_on_connections_must_allow_a_connection(world, changes, error):
     assert alter(world, (BROKER, "", changes)) == [(BROKER, "", error)]
 
 
-def test_only_what_passed_is_carried_on(world):
+def test_only_valid_changes_are_forwarded(world):
     answers = alter(
         world,
         (BROKER, "1", [("node.id", SET, "2")]),
@@ -159,7 +159,7 @@ def test_an_unknown_kind_of_resource_is_refused(world):
     assert alter(world, (99, "x", [])) == [(99, "x", "INVALID_REQUEST")]
 
 
-def test_levels_of_loggers_are_changed_here(world):
+def test_levels_of_loggers_are_changed_by_the_broker(world):
     logger = logging.getLogger("quorate.broker.test_levels")
     assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")]), validate_only=True) == [
         (LOGGER, "1", "NONE")
@@ -181,11 +181,11 @@ def test_levels_of_loggers_are_changed_here(world):
         ("root", APPEND, "DEBUG", "INVALID_REQUEST"),
     ],
 )
-def test_levels_that_cannot_be(world, logger, operation, level, error):
+def test_invalid_levels_are_refused(world, logger, operation, level, error):
     assert alter(world, (LOGGER, "1", [(logger, operation, level)])) == [(LOGGER, "1", error)]
 
 
-def test_the_older_request_knows_no_loggers(world):
+def test_the_older_request_does_not_support_loggers(world):
     Request = AlterConfigsRequest  # noqa: N806
     resource = Request.AlterConfigsResource(resource_type=LOGGER, resource_name="1")
     answer = world.loop.run_until_complete(world.ask(Request(resources=[resource])))

@@ -171,7 +171,7 @@ def test_a_partition_that_fails_to_apply_its_answer_does_not_affect_others(
     run(body)
 
 
-def test_a_refusal_that_is_to_be_repeated_is_not_repeated_without_a_pause(tmp_path: Path) -> None:
+def test_a_rejected_change_is_repeated_after_a_pause(tmp_path: Path) -> None:
     async def body() -> None:
         world = World(tmp_path, *[each(ErrorCode.NOT_CONTROLLER)] * 10_000)
         await world.start()

@@ -85,7 +85,7 @@ def test_a_new_leader_is_followed():
     run(body)
 
 
-def test_what_a_silent_controller_holds_goes_to_its_successor():
+def test_requests_in_flight_at_a_silent_controller_go_to_its_successor():
     """The controller may be stopped or partitioned: its connection is not reset, and no response arrives."""
 
     async def body() -> None:
@@ -158,7 +158,7 @@ def test_a_standby_is_connected_to_before_it_leads():
     run(body)
 
 
-def test_who_is_no_controller_any_more_is_left(monkeypatch: pytest.MonkeyPatch):
+def test_the_connection_to_a_former_controller_is_closed(monkeypatch: pytest.MonkeyPatch):
     async def body() -> None:
         monkeypatch.setattr("quorate.broker.controller_channel._WARM_S", 0.01)
         old, gone = heartbeats(ErrorCode.NONE), heartbeats(ErrorCode.NONE)
@@ -181,7 +181,9 @@ def test_who_is_no_controller_any_more_is_left(monkeypatch: pytest.MonkeyPatch):
     run(body)
 
 
-def test_who_was_elected_while_another_still_answered_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_leader_gets_requests_at_once_even_if_the_old_one_still_answers(
+    monkeypatch: pytest.MonkeyPatch,
+):
     async def body() -> None:
         monkeypatch.setattr("quorate.broker.controller_channel._RETRY_MIN_S", 15.0)
         new = heartbeats(ErrorCode.NONE)
@@ -226,7 +228,7 @@ def test_a_lost_connection_is_opened_again():
     run(body)
 
 
-def test_without_a_leader_the_time_runs_out():
+def test_a_request_times_out_without_a_leader():
     async def body() -> None:
         channel = channel_to(Leader(asyncio.get_running_loop()))
         with pytest.raises(RequestTimedOut):
@@ -296,7 +298,7 @@ async def forwarded(controller: ScriptedController, publisher: Any = None, conne
         await controller.close()
 
 
-def test_a_request_is_carried_as_it_came_in_its_clients_name():
+def test_a_request_is_forwarded_unchanged_with_the_principal_of_its_client():
     async def body() -> None:
         controller = enveloping()
         response = await forwarded(controller)
@@ -377,7 +379,7 @@ def test_any_other_error_of_the_envelope_is_an_unknown_error_to_the_client():
         ("", bytes([127, 0, 0, 1])),
     ],
 )
-def test_addresses_travel_as_bytes(host, packed):
+def test_client_addresses_are_sent_as_bytes(host, packed):
     assert host_address(host) == packed
 
 

@@ -46,7 +46,7 @@ def outcome(answer: Any) -> int:
     return answer.responses[0].partition_responses[0].error_code
 
 
-def test_a_replica_goes_where_the_metadata_puts_it(two):
+def test_a_replica_is_placed_in_the_directory_of_the_metadata(two):
     first, second = two.config.log_dirs
     for partition in (0, 1):
         two.ask(produce("t", (partition, batch_of(b"a"))))
@@ -89,7 +89,7 @@ def test_the_only_replica_of_a_partition_moves_to_the_new_disk(tmp_path):
     world.close()
 
 
-def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tmp_path):
+def test_the_only_replica_keeps_its_directory_while_that_may_return(tmp_path):
     world = Broker(tmp_path, image_of({}))
     told: list[tuple[bytes, int, bytes]] = []
     world.replicas.assign_directory = lambda *where: told.append(where)
@@ -99,7 +99,7 @@ def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tm
     world.close()
 
 
-def test_the_only_replica_stays_where_it_is_when_its_directory_could_not_be_loaded(tmp_path):
+def test_the_only_replica_keeps_its_directory_if_that_could_not_be_loaded(tmp_path):
     """The directory still belongs to this broker: its disk was not replaced and has the records."""
     world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
     told: list[tuple[bytes, int, bytes]] = []
@@ -156,7 +156,7 @@ def test_the_directory_of_a_found_log_is_reported_even_without_a_leader(tmp_path
     world.close()
 
 
-def test_a_broken_directory_takes_only_its_replicas_offline(two):
+def test_a_failed_directory_takes_only_its_replicas_offline(two):
     failed: list[LogDirFailure] = []
 
     def storage_failed(failure: LogDirFailure) -> None:
@@ -317,7 +317,7 @@ def test_only_rejected_assignments_are_sent_again():
     run(body)
 
 
-def test_assignments_of_one_moment_travel_together_and_are_repeated_until_taken():
+def test_simultaneous_assignments_are_sent_together_and_repeated_until_accepted():
     async def body() -> None:
         loop = asyncio.get_running_loop()
         controller = answering(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -89,7 +89,7 @@ def test_a_hundred_brokers_report_one_shutdown_one_after_the_other() -> None:
     assert pauses == pytest.approx(expected)
 
 
-def test_ones_own_shutdown_is_not_reported() -> None:
+def test_the_brokers_own_shutdown_is_not_reported() -> None:
     world = World(3)
     world.publish(image(3, leaving=(ME,)), 10.0)
     assert world.sent == []
@@ -106,7 +106,7 @@ def test_more_records_are_reported_with_growing_distances() -> None:
     assert len(world.sent) <= 12
 
 
-def test_a_step_before_a_heartbeat_that_is_due_already_needs_no_other_one() -> None:
+def test_steps_before_a_pending_early_heartbeat_cause_no_other_one() -> None:
     world = World(100)
     world.publish(image(100, leaving=(2,)), 10.0)
     world.go_on(10.01)

@@ -90,7 +90,7 @@ def test_the_final_epoch_asks_for_no_session_and_closes_the_one_it_names():
     assert len(known.cache) == 0
 
 
-def test_an_incremental_answer_leaves_out_what_has_no_news():
+def test_an_incremental_response_omits_unchanged_partitions():
     known = sessions()
     session_id = open_session(known, want("a") | want("b"))
     context = ask(known, session_id, 1, {})
@@ -113,7 +113,7 @@ def test_an_incremental_answer_leaves_out_what_has_no_news():
     ],
     ids=["high watermark", "log start", "error", "preferred replica", "diverging epoch"],
 )
-def test_an_incremental_answer_tells_what_changed(changed):
+def test_an_incremental_response_has_the_changed_partitions(changed):
     known = sessions()
     session_id = open_session(known, want("a"))
     news = ask(known, session_id, 1, {}).finish({("a", 0): changed}, 0)[2]
@@ -187,13 +187,13 @@ def test_an_unknown_topic_id_is_resolved_when_its_name_is_known():
     assert [part.topic for part in context.partitions.values()] == ["late"]
 
 
-def test_a_full_cache_gives_no_session_to_an_equal():
+def test_a_full_cache_gives_no_session_to_a_fetcher_of_the_same_kind():
     known = sessions(limit=1)
     open_session(known, want("a"))
     assert open_session(known, want("b")) == 0
 
 
-def test_an_unused_session_is_pushed_out():
+def test_an_unused_session_is_evicted():
     known = sessions(limit=1)
     first = open_session(known, want("a"))
     second = open_session(known, want("b"), now_ms=1001)
@@ -201,7 +201,7 @@ def test_an_unused_session_is_pushed_out():
     assert known.cache.get(first) is None
 
 
-def test_a_followers_session_pushes_out_a_consumers_and_not_the_reverse():
+def test_a_followers_session_evicts_that_of_a_consumer_and_not_the_reverse():
     known = sessions(limit=1)
     open_session(known, want("a"))
     follower = open_session(known, want("b"), privileged=True)

@@ -133,7 +133,7 @@ def write(pair: Pair, node_id: int, *values: bytes, partition: int = 0) -> None:
     pair.brokers[node_id].ask(produce("t", (partition, batch_of(*values)), acks=1))
 
 
-def test_batches_are_copied_as_they_are(pair):
+def test_batches_are_copied_unchanged(pair):
     write(pair, LEADER, b"a", b"b")
     write(pair, LEADER, b"c")
     pair.follow()
@@ -152,7 +152,7 @@ def test_the_watermark_follows_with_the_next_fetch(pair):
     assert (pair.log(LEADER).high_watermark, pair.log(FOLLOWER).high_watermark) == (1, 1)
 
 
-def test_a_replica_outside_of_the_isr_is_asked_in_when_it_caught_up(tmp_path):
+def test_a_caught_up_replica_outside_of_the_isr_is_proposed(tmp_path):
     pair = Pair(tmp_path, placed(isr=(1,)))
     write(pair, LEADER, b"a")
     pair.follow()
@@ -182,7 +182,7 @@ def test_a_session_that_the_leader_lost_is_opened_again(pair):
     assert (wire.requests[-1].session_epoch, len(wire.requests[-1].topics)) == (0, 1)
 
 
-def test_what_the_old_leader_never_committed_is_cut(pair):
+def test_uncommitted_records_of_the_old_leader_are_truncated(pair):
     """The old leader has records that were not replicated, the new one has a later epoch. The records of
     the old one must be truncated."""
     write(pair, LEADER, b"common")
@@ -211,7 +211,7 @@ def test_logs_that_diverge_more_than_once_become_equal(pair):
     assert pair.log(1).read_bytes(0, 1 << 20) == pair.log(2).read_bytes(0, 1 << 20)
 
 
-def test_a_follower_that_retention_passed_by_starts_over(pair):
+def test_a_follower_behind_the_log_start_of_the_leader_starts_over(pair):
     for value in (b"a", b"b", b"c"):
         write(pair, LEADER, value)
     log = pair.log(LEADER)
@@ -297,7 +297,7 @@ def test_leaders_and_followers_swap_under_load_and_agree(pair):
     assert pair.log(1).log_end_offset == pair.log(2).log_end_offset > 0
 
 
-def test_an_unexpected_error_of_one_partition_holds_up_no_other(tmp_path, monkeypatch):
+def test_an_unexpected_error_of_one_partition_delays_no_other(tmp_path, monkeypatch):
     pair = Pair(tmp_path, placed(partitions=3))
     for partition in range(3):
         write(pair, LEADER, b"a", partition=partition)
@@ -325,7 +325,7 @@ def test_an_unexpected_error_of_one_partition_holds_up_no_other(tmp_path, monkey
     pair.close()
 
 
-def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp_path):
+def test_a_failed_log_directory_ends_only_the_copying_of_its_partitions(tmp_path):
     pair = Pair(tmp_path, placed(partitions=3))
     for partition in range(3):
         write(pair, LEADER, b"a", partition=partition)
@@ -361,7 +361,7 @@ def test_without_a_session_each_partition_has_its_turn(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["for the leader's end", "for the leader's start"])
-def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, asked):
+def test_a_response_about_offsets_truncates_no_log_that_is_no_longer_followed(pair, asked):
     """After a request for the leader's log bounds, this broker becomes the leader, in the same epoch or
     in another one. The response must not truncate its log."""
     for _ in range(3):
@@ -426,7 +426,7 @@ def test_batches_of_a_later_epoch_than_the_fetch_are_not_appended(pair):
     assert pair.log(FOLLOWER).epochs.entries() == [(0, 0)]
 
 
-def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
+def test_a_log_without_epochs_is_truncated_to_its_high_watermark(pair):
     """Records above the high watermark may be from a former leader. Without epochs the divergence cannot
     be found."""
     write(pair, LEADER, b"a")
@@ -444,7 +444,7 @@ def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
     assert log.epochs.entries() == [(0, 1)]
 
 
-def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):
+def test_checkpoints_are_lowered_before_anything_is_appended_after_a_truncation(pair):
     write(pair, LEADER, b"common")
     pair.follow()
     pair.rounds(2)
@@ -480,7 +480,7 @@ def test_a_refused_session_sends_a_full_request():
     assert (session.session_id, session.epoch) == (0, 0)
 
 
-def test_a_leader_without_room_for_sessions_is_asked_in_full():
+def test_a_leader_with_a_full_session_cache_gets_full_requests():
     session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1)}
     session.next(wanted)

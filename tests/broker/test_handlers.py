@@ -151,7 +151,7 @@ def test_partitions_are_described_in_pages(world):
 
 
 @pytest.mark.parametrize(("topic", "index"), [("missing", 0), ("t", -1)])
-def test_a_cursor_that_cannot_be_is_refused(world, topic, index):
+def test_an_invalid_cursor_is_refused(world, topic, index):
     request = DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsRequest.TopicRequest(name="t")],
         cursor=DescribeTopicPartitionsRequest.Cursor(topic_name=topic, partition_index=index),
@@ -253,7 +253,7 @@ def test_the_latest_offset_by_isolation(tmp_path):
 @pytest.mark.parametrize(
     ("version", "error"), [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]
 )
-def test_a_new_leader_whose_watermark_lags_does_not_guess(tmp_path, version, error):
+def test_a_new_leader_whose_high_watermark_lags_returns_an_error(tmp_path, version, error):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a")), acks=1))
     world.publish(image_of({"t": {0: registration(replicas=(1, 2), leader_epoch=1, partition_epoch=1)}}))
@@ -382,11 +382,11 @@ def test_fenced_brokers_are_described_on_request(tmp_path, include, ids):
 @pytest.mark.parametrize(
     ("kind", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-def test_a_broker_does_not_answer_for_controllers(world, kind, error):
+def test_a_broker_does_not_describe_controllers(world, kind, error):
     assert world.ask(DescribeClusterRequest(endpoint_type=kind)).error_code == error
 
 
-def test_no_more_topics_are_created_for_one_request_than_one_creation_may_ask_for(tmp_path):
+def test_one_metadata_request_creates_no_more_topics_than_one_creation_may(tmp_path):
     world = Broker(tmp_path, image_of({}), num_partitions="10")
     asked = []
 
@@ -451,7 +451,7 @@ def test_a_repeated_resource_is_described_once(world):
         ("segment.ms", "604800000", 5, []),
     ],
 )
-def test_a_topics_configs_and_where_they_come_from(world, key, value, source, synonyms):
+def test_a_topics_configs_and_their_sources(world, key, value, source, synonyms):
     (entry,) = described(world, TOPIC, "t", [key], include_synonyms=True).configs
     assert (entry.value, entry.config_source, entry.read_only) == (value, source, False)
     assert [(s.name, s.value, s.source) for s in entry.synonyms] == synonyms
@@ -492,7 +492,7 @@ def test_a_brokers_configs(world):
     assert all(entry.value is None for entry in by_name.values() if entry.is_sensitive)
 
 
-def test_the_cluster_wide_default_shows_what_is_set_only(world):
+def test_the_cluster_wide_default_shows_only_configs_that_are_set(world):
     entries = described(world, BROKER, "").configs
     assert [(entry.name, entry.value, entry.config_source) for entry in entries] == [
         ("log.cleaner.threads", "2", 3)
@@ -536,7 +536,7 @@ def test_log_directories_are_described(world):
     assert found["__consumer_offsets", 0].partition_size == 0  # nobody has written to it: it has no files yet
 
 
-def test_a_move_between_directories_is_answered_with_what_is_the_matter(world):
+def test_a_move_between_directories_is_answered_with_the_reason_of_its_refusal(world):
     world.ask(produce("t", (0, batch_of(b"a"))))
     here = str(world.config.log_dirs[0])
 
@@ -572,7 +572,7 @@ def test_producers_are_described(world):
         ([("planet", 0, "a")], ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_quota_filters_that_cannot_be(world, components, error):
+def test_invalid_quota_filters_are_refused(world, components, error):
     made = [
         DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=v)
         for t, m, v in components

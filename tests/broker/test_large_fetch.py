@@ -183,7 +183,7 @@ def test_its_time_is_over(one: Broker) -> None:
 
 
 @pytest.mark.parametrize("after", [*range(1, 60, 4), 300])
-def test_a_client_that_goes_away_leaves_nothing(one: Broker, after: int) -> None:
+def test_a_client_that_disconnects_leaves_nothing(one: Broker, after: int) -> None:
     task = waiting(one, fetch("t", *AT_END, max_wait_ms=60_000), after)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

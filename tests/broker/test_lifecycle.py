@@ -136,7 +136,7 @@ def test_a_broker_lives_through_its_states():
     run(body)
 
 
-def test_the_registration_tells_who_this_is():
+def test_the_registration_describes_the_broker():
     async def body() -> None:
         world = World(obliging)
         await world.start()
@@ -156,7 +156,7 @@ def test_the_registration_tells_who_this_is():
     run(body)
 
 
-def test_no_heartbeat_is_sent_before_the_own_registration_was_seen():
+def test_no_heartbeat_is_sent_before_the_broker_has_seen_its_registration():
     async def body() -> None:
         world = World(obliging)
         await world.start()
@@ -355,7 +355,7 @@ def test_an_unknown_error_code_does_not_stop_a_broker():
     run(body)
 
 
-def test_an_exchange_that_fails_unforeseen_does_not_stop_a_broker(monkeypatch):
+def test_an_unexpected_error_of_an_exchange_does_not_stop_a_broker(monkeypatch):
     async def body() -> None:
         world = World(obliging, broker_heartbeat_interval_ms=5)
         send, failures = (
@@ -384,7 +384,7 @@ def test_an_exchange_that_fails_unforeseen_does_not_stop_a_broker(monkeypatch):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-def test_a_broker_that_is_not_registered_any_more_need_not_ask_to_leave(code: ErrorCode):
+def test_a_broker_that_is_no_longer_registered_may_stop_at_once(code: ErrorCode):
     async def body() -> None:
         unregistered: list[bool] = []
 

@@ -1,5 +1,5 @@
-"""Requests about very many topics or partitions take several turns of the event loop. Their answers are
-those of the same request in one turn."""
+"""Requests about very many topics or partitions take several turns of the event loop. Their responses equal
+those of a request in one turn."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def answered(world: Broker, request: MetadataRequest, version: int = 12) -> Any:
 )
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.usefixtures("no_collections")
-def test_a_large_answer_leaves_the_loop_to_others(
+def test_a_large_response_does_not_block_the_loop(
     made: Any, image: Callable[[], MetadataImage], everything: bool
 ) -> None:
     world = made(image())
@@ -103,7 +103,7 @@ def test_a_large_answer_leaves_the_loop_to_others(
 
 
 @pytest.mark.usefixtures("no_collections")
-def test_a_request_of_many_topics_leaves_the_loop_to_others(made: Any) -> None:
+def test_a_request_of_many_topics_does_not_block_the_loop(made: Any) -> None:
     world = made(many(10))
     names = [f"topic-{n % 20:05d}" for n in range(200_000)]
     asked = MetadataRequest.decode(named(names).encode(12), 12)
@@ -129,7 +129,7 @@ def test_a_request_of_many_topics_leaves_the_loop_to_others(made: Any) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 2500, 4999])
-def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place: int) -> None:
+def test_a_request_of_many_topics_gets_the_same_errors_as_a_small_one(made: Any, place: int) -> None:
     world = made(many(1))
     request = named(["topic-00000"] * 5000)
     assert request.topics is not None
@@ -140,7 +140,7 @@ def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_a_response_made_in_steps_is_the_same(
+def test_a_response_that_is_built_in_steps_is_the_same(
     made: Any, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = {
@@ -160,7 +160,7 @@ def test_a_response_made_in_steps_is_the_same(
     assert {len(topic.partitions) for topic in at_once[0].topics} == set(range(70))
 
 
-def test_requests_for_all_topics_share_one_answer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_all_topics_share_one_response(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(200))
     handler = world.handlers[ApiKey.METADATA]
@@ -175,7 +175,7 @@ def test_requests_for_all_topics_share_one_answer(made: Any, monkeypatch: pytest
     assert handler(context(4), everything) is older.result()
 
 
-def test_who_asks_after_a_change_sees_it(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_after_a_change_sees_it(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(200))
     handler = world.handlers[ApiKey.METADATA]
@@ -192,7 +192,7 @@ def test_who_asks_after_a_change_sees_it(made: Any, monkeypatch: pytest.MonkeyPa
     assert topic.partitions[0].leader_epoch == 9
 
 
-def test_a_topic_changes_while_a_large_answer_is_made(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_changes_while_a_large_response_is_built(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The response has the state of one image, and its encoded topics are not used for the newer one."""
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(200))
@@ -211,7 +211,7 @@ def test_a_topic_changes_while_a_large_answer_is_made(made: Any, monkeypatch: py
     } == {9}
 
 
-def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "_KEPT_BYTES", 10_000)
     monkeypatch.setattr(metadata_answers, "_KEPT_ANSWERS_BYTES", 10_000)
     world = made(many(500))

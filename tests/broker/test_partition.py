@@ -52,12 +52,12 @@ def test_the_only_replica_commits_what_it_appends(leading):
     assert partition.log.high_watermark == 3
 
 
-def test_becoming_leader_touches_no_log(leading):
+def test_a_new_leader_opens_no_log(leading):
     partition, _, _ = leading()
     assert not partition.has_log
 
 
-def test_a_new_leader_notes_its_epoch_at_the_end_of_its_log(leading):
+def test_a_new_leader_records_its_epoch_at_the_end_of_its_log(leading):
     partition, replicas, clock = leading(leader_epoch=3)
     append(partition, 5)
     partition.make_follower(registration(leader=2, leader_epoch=4, partition_epoch=1))
@@ -86,7 +86,7 @@ def test_with_followers_the_slowest_of_the_isr_sets_the_watermark(leading):
     assert partition.log.high_watermark == 4
 
 
-def test_the_watermark_never_falls(leading):
+def test_the_high_watermark_never_decreases(leading):
     partition, _, clock = leading(replicas=(1, 2))
     log = partition.log
     append(partition, 6, 1)
@@ -138,7 +138,7 @@ def test_a_caught_up_follower_is_added_to_the_isr_and_counts_at_once(leading):
     ],
     ids=["fenced", "shutting down", "another incarnation"],
 )
-def test_a_follower_that_may_not_be_in_sync_is_not_asked_in(tmp_path, follower, broker_epoch):
+def test_an_ineligible_follower_is_not_proposed_for_the_isr(tmp_path, follower, broker_epoch):
     replicas, clock = manager(tmp_path / "data", cluster(broker(1), follower))
     partition = Partition(replicas, "t", 0, TOPIC_ID)
     partition.make_leader(registration(replicas=(1, 2), isr=(1,)), clock.now())
@@ -153,7 +153,7 @@ def test_a_fetch_of_an_older_incarnation_is_refused(leading):
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_late_follower_is_removed_from_the_isr_and_counts_until_the_answer(leading):
+def test_a_late_follower_is_removed_from_the_isr_and_counts_until_the_response(leading):
     partition, replicas, clock = leading(replicas=(1, 2))
     log = partition.log
     append(partition, 3, 1)
@@ -165,7 +165,7 @@ def test_a_late_follower_is_removed_from_the_isr_and_counts_until_the_answer(lea
     assert log.high_watermark == 3
 
 
-def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent(leading):
+def test_a_follower_at_the_end_of_the_log_is_never_late(leading):
     partition, replicas, clock = leading(replicas=(1, 2))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     clock.time_s += 1000
@@ -192,7 +192,7 @@ def test_a_rejected_isr_change_is_handled_by_its_error(leading, error, again, pe
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA], ids=["taken", "refused"])
-def test_an_isr_change_that_is_answered_after_the_topic_was_deleted_makes_no_log(tmp_path, loop, error):
+def test_an_isr_change_that_is_answered_after_the_topic_was_deleted_creates_no_log(tmp_path, loop, error):
     """A topic of the same name would get it, with the id of the deleted one: the next start would set
     its records aside."""
     image = {"t": {0: registration(replicas=(1, 2), isr=(1,))}}
@@ -304,7 +304,7 @@ def alone(leading: Leading) -> tuple[Partition, Callable[[], bool]]:
     )
 
 
-def test_acks_all_is_answered_when_the_leader_goes_on_alone_in_a_new_epoch(leading, loop):
+def test_acks_all_is_answered_when_the_leader_continues_alone_in_a_new_epoch(leading, loop):
     partition, go_on_alone = alone(leading)
     future = waiting_append(partition, loop)
     go_on_alone()
@@ -312,7 +312,7 @@ def test_acks_all_is_answered_when_the_leader_goes_on_alone_in_a_new_epoch(leadi
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_a_coordinators_append_is_answered_when_the_leader_goes_on_alone(tmp_path, loop):
+def test_a_coordinators_append_is_answered_when_the_leader_continues_alone(tmp_path, loop):
     replicas, clock = manager(tmp_path / "data", loop=loop)
     partition = replicas.partitions["t", 0] = Partition(replicas, "t", 0, TOPIC_ID)
     partition.make_leader(registration(replicas=(1, 2)), clock.now())
@@ -322,7 +322,7 @@ def test_a_coordinators_append_is_answered_when_the_leader_goes_on_alone(tmp_pat
     assert future.result() == 0
 
 
-def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
+def test_a_waiting_fetch_is_woken_when_the_leader_continues_alone(leading, loop):
     partition, go_on_alone = alone(leading)
     append(partition, 3, 1)
     high_watermark = partition.log.high_watermark
@@ -402,7 +402,7 @@ def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop)
     assert [future.done() for future in futures] == [True, False, True]
 
 
-def test_losing_the_leadership_ends_what_waits(leading, loop):
+def test_waiting_requests_end_when_the_leadership_is_lost(leading, loop):
     partition, _, _ = leading(replicas=(1, 2))
     future = waiting_append(partition, loop)
     partition.make_follower(registration(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1))
@@ -430,7 +430,7 @@ def test_a_waiting_fetch_is_woken_once_for_many_appends(leading, loop):
     assert looked == [2]
 
 
-def test_a_fetch_that_waited_long_enough_takes_what_there_is(leading, loop):
+def test_a_fetch_that_times_out_returns_the_available_bytes(leading, loop):
     partition, _, _ = leading()
     waiter = DelayedFetch(loop, [partition], 0.01, lambda: False, lambda: "nothing")
     assert loop.run_until_complete(waiter.future) == "nothing"
@@ -447,6 +447,6 @@ def test_a_cancelled_fetch_leaves_its_partitions(leading, loop):
     assert waiter.future.cancelled()
 
 
-def test_me_is_the_leader(leading):
+def test_the_fixture_leads(leading):
     partition, replicas, _ = leading()
     assert (replicas.node_id, partition.leader_id) == (ME, ME)

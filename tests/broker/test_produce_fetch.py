@@ -77,7 +77,7 @@ def part(answer, index: int = 0):
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_leader_that_can_neither_stay_nor_hand_over_takes_nothing(one, acks):
+def test_a_leader_that_stops_without_a_controller_accepts_no_records(one, acks):
     one.replicas.accepts_appends = False
     refused = outcome(one.ask(produce("t", (0, batch_of(b"a")), acks=acks)))
     assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
@@ -94,7 +94,7 @@ def test_a_batch_is_appended_in_every_version(one, version):
     assert outcome(one.ask(produce("t", (0, batch_of(b"c"))), version)).base_offset == 2
 
 
-def test_acks_zero_has_no_answer_and_is_written(one):
+def test_acks_zero_has_no_response_and_is_written(one):
     assert one.ask(produce("t", (0, batch_of(b"a")), acks=0)) is None
     assert one.replicas.partition("t", 0).log.log_end_offset == 1
 
@@ -143,7 +143,7 @@ def test_an_error_with_acks_zero_closes_the_connection(one):
         "garbage",
     ],
 )
-def test_what_a_produce_is_answered(one, partition, records, acks, version, error):
+def test_responses_to_produce(one, partition, records, acks, version, error):
     assert outcome(one.ask(produce("t", (partition, records), acks=acks), version)).error_code == error
 
 
@@ -161,7 +161,7 @@ def test_one_bad_partition_leaves_the_other_alone(one):
     ]
 
 
-def test_the_wrong_broker_names_the_right_one(one):
+def test_a_broker_that_is_not_the_leader_names_the_leader(one):
     answer = one.ask(produce("t", (2, batch_of(b"a"))), 12)
     assert (outcome(answer).current_leader.leader_id, outcome(answer).current_leader.leader_epoch) == (2, 0)
     assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(2, "host2", 9092)]
@@ -213,7 +213,7 @@ def test_acks_all_times_out_when_a_follower_is_silent(tmp_path):
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_what_was_written_is_read_in_every_version(one, version):
+def test_records_are_read_in_every_version(one, version):
     one.ask(produce("t", (0, batch_of(b"a", b"b"))))
     answer = part(one.ask(fetch("t", (0, 0)), version))
     assert (answer.error_code, answer.high_watermark, values_in(answer.records)) == (
@@ -234,7 +234,7 @@ def test_what_was_written_is_read_in_every_version(one, version):
         (0, 0, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_what_a_fetch_is_answered(one, partition, offset, epoch, error):
+def test_responses_to_fetch(one, partition, offset, epoch, error):
     one.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
     assert part(one.ask(fetch("t", (partition, offset), epoch=epoch))).error_code == error
 
@@ -281,7 +281,7 @@ def test_a_fetch_waits_for_its_bytes(one):
     assert values_in(part(one.wait(future, ApiKey.FETCH)).records) == [b"a", b"b" * 300]
 
 
-def test_a_fetch_that_waited_its_time_is_answered_empty(one):
+def test_a_fetch_that_times_out_without_records_gets_an_empty_response(one):
     future = one.ask(fetch("t", (0, 0), max_wait_ms=10))
     assert values_in(part(one.wait(future, ApiKey.FETCH)).records) == []
 
@@ -304,7 +304,7 @@ def test_a_waiting_fetch_learns_of_a_new_leader(tmp_path):
     world.close()
 
 
-def test_consumers_do_not_see_what_the_followers_lack(tmp_path):
+def test_consumers_do_not_see_records_that_are_not_replicated(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a")), acks=1))
     assert values_in(part(world.ask(fetch("t", (0, 0)))).records) == []
@@ -331,7 +331,7 @@ def test_a_consumer_may_read_from_a_follower(tmp_path):
     world.close()
 
 
-def test_a_consumer_that_waits_at_a_follower_is_woken_by_what_the_follower_takes_over(tmp_path):
+def test_a_consumer_that_waits_at_a_follower_is_woken_by_replicated_records(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(2, 1), leader=2)}}))
     partition = world.replicas.partition("t", 0)
     placed = bytearray(batch_of(b"a", b"b"))
@@ -359,7 +359,7 @@ def test_a_diverging_reader_gets_the_offset_of_the_divergence(tmp_path):
     world.close()
 
 
-def test_sessions_answer_only_news(one):
+def test_responses_of_a_session_have_only_changed_partitions(one):
     opened = one.ask(fetch("t", (0, 0), (1, 0), session_epoch=0))
     assert (opened.session_id, len(opened.responses[0].partitions)) == (1, 2)
     one.ask(produce("t", (1, batch_of(b"x"))))

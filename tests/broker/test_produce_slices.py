@@ -48,7 +48,7 @@ def run(broker: Broker, *answers: Any) -> list[Any]:
     return broker.loop.run_until_complete(bounded())
 
 
-def test_requests_of_one_connection_are_appended_in_their_order_whatever_the_turns(one: Broker) -> None:
+def test_requests_of_one_connection_are_appended_in_their_order(one: Broker) -> None:
     answers = [one.ask(everywhere(value), connection=A) for value in (b"1", b"2", b"3")]
     answers.append(one.ask(produce("t", (4, batch_of(b"4"))), connection=A))  # would be done at once
     for answer in run(one, *answers):
@@ -59,7 +59,7 @@ def test_requests_of_one_connection_are_appended_in_their_order_whatever_the_tur
     assert not one.produce_handler._unfinished
 
 
-def test_another_connection_does_not_wait_behind_it(one: Broker) -> None:
+def test_another_connection_does_not_wait_for_a_large_produce(one: Broker) -> None:
     slow = one.ask(everywhere(b"slow"), connection=A)
     one.produce_handler.turn_s = 3600.0
     answer = one.ask(produce("t", (4, batch_of(b"quick"))), connection=B)
@@ -68,7 +68,7 @@ def test_another_connection_does_not_wait_behind_it(one: Broker) -> None:
     assert values(one, 4) == [b"quick", b"slow"]
 
 
-def test_a_client_that_goes_away_leaves_its_request_whole(one: Broker) -> None:
+def test_the_request_of_a_client_that_disconnects_is_appended_completely(one: Broker) -> None:
     task = one.loop.create_task(one.ask(everywhere(b"a"), connection=A))
     one.turn()
     task.cancel()
@@ -149,7 +149,7 @@ async def _until(condition: Any) -> None:
             await asyncio.sleep(0)
 
 
-def test_topics_without_partitions_take_turns_too(one: Broker) -> None:
+def test_topics_without_partitions_are_handled_in_slices_too(one: Broker) -> None:
     request = everywhere(b"a")
     empty = request.topic_data[0].__class__(name="t", topic_id=topic_id_of("t"))
     request.topic_data += [empty] * 100

@@ -70,7 +70,7 @@ def aim(value: Any, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_strange_values_are_answered_by_the_protocol(
+def test_random_values_get_a_response_or_a_protocol_error(
     tmp_path: Path, key: ApiKey, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = Broker(

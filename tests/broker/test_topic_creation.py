@@ -122,7 +122,7 @@ def test_internal_topics_have_settings_of_their_own(name, partitions, configs):
     run(body)
 
 
-def test_one_creation_serves_everybody_who_asks_meanwhile():
+def test_concurrent_requests_share_one_creation():
     async def body() -> None:
         make, channel = creator()
         channel.gate.clear()
@@ -136,7 +136,7 @@ def test_one_creation_serves_everybody_who_asks_meanwhile():
     run(body)
 
 
-def test_who_gives_up_does_not_stop_the_creation():
+def test_a_client_that_gives_up_does_not_stop_the_creation():
     async def body() -> None:
         make, channel = creator()
         channel.gate.clear()

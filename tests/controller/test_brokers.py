@@ -99,7 +99,7 @@ def test_registrations_that_are_refused(changes: dict[str, Any], code: ErrorCode
     assert refused(cluster, register_broker, registration(**changes)) == code
 
 
-def test_a_finalized_feature_that_is_not_offered_counts_as_level_0() -> None:
+def test_a_finalized_feature_that_the_broker_does_not_report_counts_as_level_0() -> None:
     cluster = Cluster()
     cluster.apply([FeatureLevelRecord(name="group.version", feature_level=1)])
     assert refused(cluster, register_broker, registration()) == ErrorCode.UNSUPPORTED_VERSION
@@ -288,7 +288,7 @@ def test_offline_directories_take_their_replicas_out_of_the_isr() -> None:
     assert cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)])).records == []
 
 
-def test_a_session_of_an_older_epoch_fences_nobody() -> None:
+def test_a_session_of_an_older_epoch_fences_no_broker() -> None:
     cluster = Cluster().brokers(1)
     assert fence_expired(cluster.view, (1, 77)) == ([], None)
     assert fence_expired(cluster.view, (9, 101)) == ([], None)

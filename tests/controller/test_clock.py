@@ -60,7 +60,7 @@ def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> N
     run(test())
 
 
-def test_a_new_active_controller_gives_every_broker_a_whole_session() -> None:
+def test_a_new_active_controller_gives_every_broker_a_full_session() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -81,7 +81,7 @@ def test_a_new_active_controller_gives_every_broker_a_whole_session() -> None:
 @pytest.mark.parametrize(
     ("combined", "code"), [(False, ErrorCode.DUPLICATE_BROKER_REGISTRATION), (True, ErrorCode.NONE)]
 )
-def test_the_broker_in_the_same_process_may_come_back_at_once(combined: bool, code: ErrorCode) -> None:
+def test_the_broker_in_the_same_process_may_return_at_once(combined: bool, code: ErrorCode) -> None:
     async def test() -> None:
         log = FakeLog()
         first = await Harness(FakeRaft(1, log), is_broker_too=combined).start()
@@ -135,7 +135,7 @@ def test_controlled_shutdown_waits_until_other_brokers_have_applied_it() -> None
     run(test())
 
 
-def test_a_broker_may_come_back_at_once_after_a_controlled_shutdown() -> None:
+def test_a_broker_may_return_at_once_after_a_controlled_shutdown() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)
@@ -164,7 +164,7 @@ def beat_over(connection: Connection, h: Harness, epoch: int) -> Any:
     return h.send(request, connection=connection)
 
 
-def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
+def test_a_broker_that_loses_its_connection_has_less_time_to_return() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch, first, second = await broker(h), Connection(), Connection()
@@ -221,7 +221,7 @@ def test_a_stall_of_the_controller_extends_the_sessions(
 
 
 @pytest.mark.parametrize(("configured_s", "seen_s"), [(2.0, 5.0), (5.0, 5.0), (2.0, 8.5)])
-def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
+def test_a_broker_that_loses_its_connection_has_time_until_its_next_heartbeat(
     configured_s: float, seen_s: float
 ) -> None:
     """The time depends on the interval of its heartbeats, but is not longer than its session. Additional
@@ -326,7 +326,7 @@ def test_an_idle_log_gets_noop_records() -> None:
     run(test())
 
 
-def test_leaderships_go_back_to_preferred_replicas() -> None:
+def test_leaderships_return_to_preferred_replicas() -> None:
     async def test() -> None:
         h = await Harness().start()
         first, second = await broker(h, 1), await broker(h, 2)

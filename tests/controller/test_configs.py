@@ -355,7 +355,7 @@ def test_levels_go_up_and_down() -> None:
     assert cluster.image.features.level("group.version") == 0
 
 
-def test_all_features_of_a_request_or_none() -> None:
+def test_a_request_changes_all_features_or_none() -> None:
     cluster = Cluster(25)
     result = update(cluster, ("group.version", 1, UPGRADE), ("no.such", 1, UPGRADE))
     assert (result.response.error_code, result.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
@@ -367,7 +367,7 @@ def test_a_dependency_may_be_met_by_the_same_request() -> None:
     assert update(cluster, *wanted).response.error_code == ErrorCode.NONE
 
 
-def test_below_version_2_success_is_told_for_each_feature() -> None:
+def test_below_version_2_the_response_has_each_feature() -> None:
     assert [
         r.feature for r in update(Cluster(), ("group.version", 1, UPGRADE), version=1).response.results
     ] == ["group.version"]

@@ -182,7 +182,7 @@ def test_an_eligible_replica_is_elected_cleanly_when_the_isr_is_empty() -> None:
         (False, {}),
     ],
 )
-def test_the_last_known_leader_is_elected_uncleanly_if_it_lives_and_nobody_is_eligible(
+def test_the_last_known_leader_is_elected_uncleanly_if_it_is_alive_and_no_replica_is_eligible(
     alive: bool, expected: dict[str, Any]
 ) -> None:
     cluster = Cluster().elr().brokers(1, 2)

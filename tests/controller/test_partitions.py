@@ -79,12 +79,12 @@ def test_isr_changes_that_are_refused(changes: dict[str, Any], code: ErrorCode) 
     assert (ErrorCode(answer.error_code), result.records) == (code, [])
 
 
-def test_a_topic_that_is_unknown_is_told_for_each_partition() -> None:
+def test_an_unknown_topic_is_an_error_of_each_partition() -> None:
     _, answer = alter(Cluster().brokers(1), uid(5))
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_sender_whose_broker_epoch_is_old_is_refused_as_a_whole() -> None:
+def test_all_changes_of_a_sender_with_an_old_broker_epoch_are_refused() -> None:
     cluster = Cluster().brokers(1)
     with pytest.raises(KafkaError) as raised:
         alter(cluster, uid(5), epoch=1)
@@ -114,7 +114,7 @@ def test_an_unchanged_isr_is_answered_without_a_record() -> None:
     assert (result.records, answer.error_code, answer.partition_epoch) == ([], 0, 0)
 
 
-def test_a_leader_that_has_recovered_says_so() -> None:
+def test_a_leader_reports_its_recovery() -> None:
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[1])
     cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader_recovery_state=1)])
@@ -152,7 +152,7 @@ def test_preferred_elections_on_request() -> None:
     assert cluster.partition("t").leader == 1
 
 
-def test_elections_of_everything_leave_out_what_needs_none() -> None:
+def test_an_election_of_all_partitions_omits_those_that_need_none() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2], isr=[1, 2], leader=2)
     cluster.topic("u", [1, 2])
@@ -178,7 +178,7 @@ def test_an_unknown_kind_of_election_is_refused() -> None:
     assert raised.value.code == ErrorCode.INVALID_REQUEST
 
 
-def test_the_sweep_gives_leaderships_back_within_its_limit() -> None:
+def test_the_sweep_elects_preferred_leaders_within_its_limit() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", *[[1, 2]] * 5, leader=2)
     topic = cluster.image.topics.by_name["t"]
@@ -187,7 +187,7 @@ def test_the_sweep_gives_leaderships_back_within_its_limit() -> None:
 
 
 @pytest.mark.parametrize(("allowed", "count"), [("true", 1), ("false", 0)])
-def test_the_unclean_sweep_asks_the_topic(allowed: str, count: int) -> None:
+def test_the_unclean_sweep_uses_the_config_of_the_topic(allowed: str, count: int) -> None:
     cluster = Cluster().brokers(1, fenced=True).brokers(2)
     cluster.topic("t", [1, 2], isr=[1], leader=-1)
     cluster.apply(
@@ -238,7 +238,7 @@ def assign(cluster: Cluster, directory_id: bytes, topic_id: bytes, *partitions: 
     return [ErrorCode(part.error_code) for part in response.directories[0].topics[0].partitions]
 
 
-def test_a_broker_tells_where_its_replicas_lie() -> None:
+def test_a_broker_reports_the_directories_of_its_replicas() -> None:
     cluster = Cluster().brokers(1, directories=2).brokers(2)
     topic_id = cluster.topic("t", [1, 2], [2])
     assert assign(cluster, directory(1, 1), topic_id, 0, 1, 2) == [

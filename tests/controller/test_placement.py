@@ -41,7 +41,7 @@ def test_leaders_are_spread_evenly() -> None:
     assert leaders == dict.fromkeys(range(6), 10)
 
 
-def test_replicas_of_a_partition_lie_in_different_racks() -> None:
+def test_replicas_of_a_partition_are_in_different_racks() -> None:
     usable = brokers(0, 1, rack="a") + brokers(2, 3, rack="b") + brokers(4, 5, rack="c")
     rack_of = {broker.id: broker.rack for broker in usable}
     placer = StripedPlacer(Racks(usable), Random(2))
@@ -49,7 +49,7 @@ def test_replicas_of_a_partition_lie_in_different_racks() -> None:
         assert len({rack_of[replica] for replica in placer.place(3)}) == 3
 
 
-def test_a_fenced_broker_is_taken_only_where_none_else_is_left() -> None:
+def test_a_fenced_broker_is_chosen_only_if_no_other_is_left() -> None:
     placer = StripedPlacer(Racks(brokers(1, 2) + brokers(3, fenced=True)), Random(3))
     for _ in range(20):
         assert 3 not in placer.place(2)

@@ -106,7 +106,7 @@ def carry_out(cluster: Cluster, change: Change, changes_per_turn: int) -> int:
 
 @pytest.mark.parametrize("elr", (False, True), ids=("without ELR", "with ELR"))
 @pytest.mark.parametrize("change", CHANGES)
-def test_portions_end_in_the_state_that_one_turn_makes(change: Change, elr: bool) -> None:
+def test_portions_give_the_same_state_as_a_single_turn(change: Change, elr: bool) -> None:
     several = 0
     for seed in range(20):
         at_once, in_portions = random_cluster(seed, elr), random_cluster(seed, elr)
@@ -245,7 +245,7 @@ def test_other_requests_are_handled_between_the_portions_of_a_shutdown() -> None
     run(test())
 
 
-def test_an_answer_in_portions_waits_for_the_last_of_them_to_commit() -> None:
+def test_the_response_to_a_change_in_portions_waits_for_the_last_commit() -> None:
     async def test() -> None:
         h = await Harness().start()
         await with_many_partitions(h)

@@ -222,7 +222,7 @@ def test_credentials_that_are_refused(
     assert len(cluster.image.scram.credentials) == 0
 
 
-def test_a_credential_is_kept_as_what_verifies_it() -> None:
+def test_a_credential_is_stored_as_stored_key_and_server_key() -> None:
     cluster = Cluster()
     assert scram(cluster, upsertions=[upsert()]) == {"a": ErrorCode.NONE}
     kept = cluster.image.scram.get(1, "a")
@@ -256,7 +256,7 @@ def test_a_renewer_must_be_a_user() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, ""])
-def test_an_owner_must_be_of_some_kind(kind: str | None) -> None:
+def test_an_owner_needs_a_principal_type(kind: str | None) -> None:
     answer = token(Cluster(token_secret="s"), owner_principal_type=kind, owner_principal_name="o")
     assert (answer.error_code, answer.principal_type) == (ErrorCode.INVALID_PRINCIPAL_TYPE, "")
 

@@ -160,7 +160,7 @@ def test_directories_of_new_replicas(level: int, directories: int, expected: tup
     assert cluster.partition("t").directories == expected
 
 
-def test_validate_only_writes_nothing_and_answers_as_if() -> None:
+def test_validate_only_writes_nothing_and_gives_the_same_response() -> None:
     result = create(
         Cluster().brokers(1), topic(num_partitions=3), topic("u", replication_factor=5), validate_only=True
     )
@@ -209,7 +209,7 @@ def test_the_answer_has_the_effective_configuration_from_version_5_on() -> None:
     assert create(cluster, topic("u"), version=4).response.topics[0].configs in ([], None)
 
 
-def test_with_eligible_leader_replicas_a_minimum_clears_them() -> None:
+def test_a_topic_with_its_own_min_insync_replicas_clears_eligible_leader_replicas() -> None:
     result = create(
         Cluster().elr().brokers(1), topic(configs=[Config(name="min.insync.replicas", value="1")])
     )

@@ -1,8 +1,8 @@
-"""What is on the disks of a quorum: one committed history, the same on every replica, with all that was
-answered in it.
+"""Compares the disks of a quorum: there must be one committed history, the same on every replica, and it
+must contain every change that was answered.
 
-The files are read as they are, not through the room that wrote them: every batch with its checksum,
-every snapshot whole.
+The files are not read by the code that wrote them. Every checksum is verified, and every snapshot is read
+completely.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """As `apply_committed` wants it."""
+    """A batch in the form that `apply_committed` needs."""
 
     base_offset: int
     last_offset: int
@@ -49,9 +49,8 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_log(directory: Path, begin: int, end: int) -> dict[int, tuple[Entry, Batch]]:
-    """The batches in [begin, end) that are there, by base offset, read while the node may be at work:
-    it may clean segments away below, and write, or after a crash cut, above. No offset may be missing
-    in between."""
+    """Returns the batches in [begin, end) by base offset. The node may run meanwhile: it may delete segments
+    at the start, and append or truncate at the end. No offset may be missing in between."""
     while True:
         found: dict[int, tuple[Entry, Batch]] = {}
         expected = -1
@@ -102,7 +101,7 @@ class Audit:
     _compared: set[tuple[int, SnapshotId]] = field(default_factory=set)
 
     def advance(self, end: int) -> None:
-        """Everything below `end` is committed and on every replica's disk."""
+        """Compares the disks up to `end`, below which everything is committed and on every replica's disk."""
         logs = {i: read_log(d, self.end, end) for i, d in self.directories.items()}
         at = self.end
         while at < end:
@@ -121,8 +120,8 @@ class Audit:
         self._compare_snapshots()
 
     def _covered(self, replica: int, offset: int) -> bool:
-        """Whether a snapshot of this replica contains the offset, and its log goes on from there at the
-        latest."""
+        """Whether a snapshot of this replica contains the offset, and its log continues at or before the end
+        of this snapshot."""
         ids = [
             s for p in self.directories[replica].glob("*.checkpoint") if (s := parse_name(p.name)) is not None
         ]
@@ -170,7 +169,7 @@ class Audit:
                 self.snapshots += 1
 
     def check(self, ledger: Ledger) -> None:
-        """What was answered is so; what was never asked for is not there."""
+        """Checks that every change that was answered was made, and that no other change was made."""
         topics = self.image.topics.by_name
         answered = ledger.created.keys() | ledger.exists
         lost = [n for n in answered - ledger.delete_attempted if n not in topics]
@@ -190,7 +189,7 @@ class Audit:
             )
 
     def check_replicas(self) -> None:
-        """Each replica by itself, its newest snapshot and the log after it, makes the same image."""
+        """Checks that each replica's newest snapshot and the log after it give the same image."""
         for replica, directory in self.directories.items():
             same = own_image(directory, self.end).with_provenance(Provenance()) == self.image.with_provenance(
                 Provenance()
@@ -199,7 +198,7 @@ class Audit:
 
 
 def own_image(directory: Path, end: int) -> MetadataImage:
-    """What one replica's files say of the state below `end`."""
+    """The image below `end` from the files of one replica."""
     while True:
         ids = [
             s

@@ -1,4 +1,4 @@
-"""Clients that change metadata without pause, and the ledger of what they were answered."""
+"""Clients that change metadata without pause, and the ledger of the responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ CONFIGURED = "configured"
 
 @dataclass
 class Ledger:
-    """What was asked for and what was answered. A name is used once, so a topic that is made twice shows."""
+    """All requests and their responses. Each topic name is used once, so a topic that is created twice is
+    detected."""
 
     attempted: set[str] = field(default_factory=set)
     created: dict[str, float] = field(default_factory=dict)  # name -> when it was answered, perf_counter
@@ -45,7 +46,8 @@ class Ledger:
 
 
 class Load:
-    """Threads of creators, one that deletes what it has created, one that counts a topic's config up."""
+    """Threads that create topics, one that deletes its own topics, and one that increments a config of a
+    topic."""
 
     def __init__(
         self, broker: Member, creators: int = 3, pause_s: float = 0.0, timeout_s: float = 10.0
@@ -72,7 +74,7 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """Returns when every request has been answered or is given up."""
+        """Stops all threads. Returns when every request was answered or has failed."""
         self._over.set()
         for thread in self._threads:
             thread.join(self._timeout_s * 3 + 30)

@@ -1,4 +1,4 @@
-"""Three controllers and a broker as processes, and the violence that can be done to them."""
+"""Three controllers and a broker as processes, and the faults that can be injected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUSY = {  # many segments and snapshots within seconds
 
 
 class Told(NamedTuple):
-    """What a node says of itself over /health."""
+    """The fields of a response to /health."""
 
     leader: int
     epoch: int
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 @dataclass
 class Member(Node):
-    """A node at a host of its own: 127.0.0.1, or an address in a namespace."""
+    """A node on its own host: 127.0.0.1, or an address in a network namespace."""
 
     host: str = "127.0.0.1"
     http_port: int = 0
@@ -57,7 +57,7 @@ class Member(Node):
         return Path(str(self.extra.get("log.dirs", self.data))) / "__cluster_metadata-0"
 
     def start(self, **_: object) -> None:  # type: ignore[override]
-        """Does not wait: see `Quorum.settle`."""
+        """Starts the node without waiting for it; see `Quorum.settle`."""
         with (self.base / "out.log").open("ab") as log:
             self.proc = subprocess.Popen(
                 self._command("start", self.properties), stdout=log, stderr=log, preexec_fn=self.enter
@@ -68,7 +68,7 @@ class Member(Node):
         return self.proc is not None and self.proc.poll() is None
 
     def told(self, timeout_s: float = 0.5) -> Told | None:
-        """None while it does not answer, or has not opened its log."""
+        """The health of the node. None while it does not answer or has not opened its log."""
         connection = http.client.HTTPConnection(self.host, self.http_port, timeout=timeout_s)
         try:
             connection.request("GET", "/health")
@@ -149,7 +149,8 @@ class Quorum:
     # -- what is so
 
     def leader(self, among: tuple[int, ...] = CONTROLLERS, after: int = -1, timeout_s: float = 30) -> int:
-        """Who says of itself that it leads, in the highest epoch that anybody tells, above `after`."""
+        """The controller that reports itself as the leader of the highest epoch that any node reports,
+        greater than `after`."""
         found: list[int] = []
 
         def leads() -> bool:
@@ -167,8 +168,8 @@ class Quorum:
         return max(t.epoch for c in self.controllers.values() if c.running and (t := c.told()) is not None)
 
     def settle(self, timeout_s: float = 60) -> int:
-        """Every running node follows one leader and has all that is committed now; up to which offset
-        (exclusive)."""
+        """Waits until every running node follows one leader and has all records that are committed now.
+        Returns the end offset of these records."""
         nodes = {i: n for i, n in self.nodes.items() if n.proc is not None}
         goal = [-1]
 
@@ -206,7 +207,7 @@ class Quorum:
         self.paused.discard(node_id)
 
     def kill_all(self) -> None:
-        """All controllers, within a millisecond or two."""
+        """Kills all controllers within a millisecond or two."""
         for controller in self.controllers.values():
             assert controller.proc is not None
             controller.proc.kill()
@@ -214,7 +215,7 @@ class Quorum:
             controller.kill()
 
     def lose_power(self) -> None:
-        """Of all controllers; it is back at once, and on their disks is what they have synced."""
+        """Simulates a power failure of all controllers. Their disks keep only what was synced."""
         for disk in self.disks.values():
             disk.fail()
         self.kill_all()
@@ -238,7 +239,7 @@ class Quorum:
             self.network.heal()
 
     def restore(self) -> None:
-        """All links, all processes, as if nothing had been."""
+        """Restores all links and all processes."""
         self.heal()
         for i in tuple(self.paused):
             self.resume(i)
@@ -271,7 +272,8 @@ def _state(node: Member) -> str:
 
 @contextmanager
 def running(quorum: Quorum) -> Iterator[Quorum]:
-    """Formatted and started; killed at the end, its logs shown if the body failed."""
+    """A formatted and started quorum. It is killed at the end, and its logs are printed if the body
+    failed."""
     try:
         quorum.format()
         quorum.start()

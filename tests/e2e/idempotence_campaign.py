@@ -1,13 +1,12 @@
-"""All brokers stop at once under an idempotent producer, again and again: nothing is lost, nothing is
-there twice.
+"""Repeatedly stops all brokers at once while an idempotent producer runs: no record may be lost or repeated.
 
 Three combined nodes, replication factor 3, `min.insync.replicas` 2, one librdkafka producer that lives
-through all rounds. In each round all nodes get SIGTERM or SIGKILL within a moment and are started
-again. The producer retries what was not acknowledged, with the sequence numbers of the first try, so
-the leaders have to tell retries from gaps (KIP-98).
+through all rounds. In each round all nodes get SIGTERM or SIGKILL within a moment and are started again. The
+producer retries unacknowledged batches with the sequence numbers of the first attempt, so the leaders must
+distinguish retries from gaps (KIP-98).
 
-python -m tests.e2e.idempotence_campaign --rounds 20 --seed 1 --signal TERM
-python -m tests.e2e.idempotence_campaign --rounds 3 --impl java
+    python -m tests.e2e.idempotence_campaign --rounds 20 --seed 1 --signal TERM
+    python -m tests.e2e.idempotence_campaign --rounds 3 --impl java
 """
 
 from __future__ import annotations
@@ -83,11 +82,10 @@ def bootstrap_of(nodes: list[Node]) -> str:
 
 
 class NumberProducer:
-    """Writes the numbers 0, 1, 2, ... to each partition through one idempotent producer, in a thread of
-    its own.
+    """Writes the numbers 0, 1, 2, ... to each partition through one idempotent producer, in a thread of its
+    own.
 
-    The producer never gives a record up, so each number has to be in its partition exactly once and in
-    its place.
+    The producer never gives up a record, so each number must be in its partition exactly once, in order.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -116,7 +114,7 @@ class NumberProducer:
         self._thread.start()
 
     def finish(self, timeout_s: float = 60) -> None:
-        """Sends nothing more and waits until everything is acknowledged."""
+        """Stops sending and waits until everything is acknowledged."""
         self._over.set()
         self._thread.join(10)
         left = self._producer.flush(timeout_s)
@@ -245,7 +243,8 @@ class Campaign:
         )
 
     def _check_partition(self, bootstrap: str, partition: int, acknowledged: dict[int, int]) -> None:
-        """Every number once, in order, and what was acknowledged at the offset that was told."""
+        """Checks that every number exists once, in order, and that acknowledged numbers are at the
+        acknowledged offset."""
         there = [int(value) for value in read_partition(bootstrap, TOPIC, partition, "read_uncommitted")]
         assert there == list(range(len(there))), f"{TOPIC}-{partition}: {_first_disorder(there)}"
         assert acknowledged == dict(enumerate(there)), (

@@ -1,5 +1,4 @@
-"""Controllers, tools and /metrics for the tests of membership: real processes, asked as an operator
-asks them."""
+"""Controllers, tools and /metrics for the tests of membership: real processes, used as by an operator."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def broker_of(base: Path, nodes: list[Node], **extra: object) -> Node:
 
 
 def moved(node: Node) -> Node:
-    """The same node, which is to listen on another port when it starts again; the other nodes' files do
-    not know."""
+    """The same node with another port for its next start. The files of the other nodes keep the old port."""
     (node.controller_port,) = free_ports(1)
     node.write_properties()
     return node
@@ -71,7 +69,8 @@ def stopping(nodes: list[Node]) -> Iterator[None]:
 
 
 def tool(name: str, node: Node, *args: object, fails: bool = False) -> str:
-    """What it prints, stdout first; by the node's controller listener, or its broker's if it has no other."""
+    """Runs a tool against the node's controller listener, or its broker listener if it has no other. Returns
+    its output, stdout first."""
     where = ["--bootstrap-controller", f"127.0.0.1:{node.controller_port}"]
     if "controller" not in node.roles:
         where = ["--bootstrap-server", node.bootstrap]
@@ -87,12 +86,12 @@ def quorum(node: Node, *args: object, fails: bool = False) -> str:
 
 
 def add(node: Node, new: Node, fails: bool = False) -> str:
-    """As documented: with the new controller's own properties."""
+    """Adds a controller as documented: with the properties of the new controller."""
     return quorum(node, "--command-config", new.properties, "add-controller", fails=fails)
 
 
 def described(node: Node) -> QuorumInfo:
-    """As the tool's `describe` asks for it, without a process for each poll."""
+    """The same request as that of the tool's `describe`, without a process for each poll."""
     with AdminClient(bootstrap_controllers=f"127.0.0.1:{node.controller_port}", api_timeout_s=30) as admin:
         found: QuorumInfo = admin.describe_quorum()
         return found
@@ -120,7 +119,8 @@ def directory_id(node: Node) -> str:
 
 
 def knows_directories(node: Node) -> bool:
-    """By its log: a description shows a directory that a voter fetches with before the voter set has it."""
+    """Reads the voter set from the log: DescribeQuorum shows the directory id with which a voter fetches
+    even before the voter set has it."""
     sets = re.findall(r"voters at offset \d+: \[(.*)\]", node.log_tail(9999))
     return bool(sets) and all("-" in voter for voter in sets[-1].split(", "))
 
@@ -146,7 +146,7 @@ def state(node: Node) -> str:
 
 
 def health(node: Node) -> tuple[int, dict[str, object]]:
-    """(HTTP status, what is told). Raises OSError where nobody listens."""
+    """Returns (HTTP status, fields of /health). Raises OSError if the port is closed."""
     try:
         with urllib.request.urlopen(f"http://{node.extra[HTTP]}/health", timeout=5) as answer:
             return answer.status, json.loads(answer.read())

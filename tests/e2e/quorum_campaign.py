@@ -1,11 +1,12 @@
-"""Violence on a quorum of processes under a stream of topic creations: each round one fault, then an
-audit of every disk.
+"""Injects faults into a quorum of processes under a stream of topic creations. Each round has one fault,
+then an audit of every disk.
 
-python -m tests.e2e.quorum_campaign --rounds 100 --seed 1 --faults kill --json FILE
+    python -m tests.e2e.quorum_campaign --rounds 100 --seed 1 --faults kill --json FILE
 
-Faults: `kill` (-9 of the leader, now and then again while it starts), `all` (-9 of all controllers at
-once), `term` (SIGTERM of the leader), `stop` (SIGSTOP and SIGCONT), `cut` (links, as root), `disk`
-(full or failing, as root), `power` (of all controllers at once: what was not synced is gone; as root).
+Faults: `kill` (SIGKILL of the leader, sometimes again while it starts), `all` (SIGKILL of all controllers at
+once), `term` (SIGTERM of the leader), `stop` (SIGSTOP and SIGCONT), `cut` (links, as root), `disk` (full or
+failing, as root), `power` (a power failure of all controllers, which loses everything that was not synced;
+as root).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CLEANED_WITHIN_S = 90  # a node cleans its log every minute
 
 @dataclass
 class Round:
-    """What one fault did. Times in seconds, as clients saw them."""
+    """The effect of one fault. Times are in seconds, as observed by clients."""
 
     number: int
     fault: str
@@ -72,7 +73,8 @@ class Campaign:
             self._round(number, tell)
 
     def finish(self) -> None:
-        """Each replica has it all; all stop in order; nobody has anything to complain of."""
+        """Checks that each replica has the complete history, that all nodes stop cleanly, and that no log
+        has a traceback."""
         self.audit.check_replicas()
         for node in reversed(self.quorum.nodes.values()):
             assert node.stop() == 0, f"node {node.node_id} did not end in order"
@@ -112,23 +114,25 @@ class Campaign:
         )
 
     def creations_flow(self, after: str, timeout_s: float = 40) -> None:
-        """More are acknowledged from now on than could have been in flight."""
+        """Waits until more creations are acknowledged than can be in flight now."""
         before = self.load.acknowledged()
         wait_for(f"creations after {after}", lambda: self.load.acknowledged() > before + 10, timeout_s, 0.005)
 
     def stop_and_check(self) -> None:
-        """No client asks any more, all replicas agree, all that was answered is on every disk, once."""
+        """Stops the clients, and checks that all replicas agree and that every disk has each answered change
+        exactly once."""
         self.load.stop()
         self.audit.advance(self.quorum.settle())
         self.audit.check(self.load.ledger)
 
     def stop_and_check_all(self) -> None:
-        """And each replica's own files, for themselves, give the same image."""
+        """Like `stop_and_check`, and checks that the files of each replica alone give the same image."""
         self.stop_and_check()
         self.audit.check_replicas()
 
     def _until_cleaned(self, leader: int) -> None:
-        """Audits meanwhile: what is cleaned away cannot be read any more."""
+        """Waits until the log was cleaned, with audits meanwhile, because deleted segments cannot be read
+        later."""
         directory = self.quorum.controllers[leader].metadata
         first = segments(directory)[0][0]
 

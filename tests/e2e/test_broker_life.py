@@ -1,4 +1,4 @@
-"""What a broker leaves behind when it stops, and what it finds when it comes back."""
+"""The state that a broker keeps between a stop and the next start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.ledger import QUIET, Ledger, read_partition
 
 
 def ask(port: int, request, version: int | None = None):  # type: ignore[no-untyped-def]
-    """One request to a listener, by our own client."""
+    """Sends one request to a listener with our own client."""
 
     async def exchange():  # type: ignore[no-untyped-def]
         connection = await Connection.connect("127.0.0.1", port, client_id="test")
@@ -34,7 +34,7 @@ def ask(port: int, request, version: int | None = None):  # type: ignore[no-unty
     return asyncio.run(exchange())
 
 
-def test_an_orderly_stop_leaves_the_broker_epoch_and_a_start_takes_it_away(tmp_path: Path) -> None:
+def test_a_clean_stop_writes_the_broker_epoch_and_a_start_removes_it(tmp_path: Path) -> None:
     marker = tmp_path / "n" / "data" / ".kafka_cleanshutdown"
     with running(Node(tmp_path / "n")) as node:
         assert not marker.exists()
@@ -50,7 +50,7 @@ def test_an_orderly_stop_leaves_the_broker_epoch_and_a_start_takes_it_away(tmp_p
 
 @pytest.mark.parametrize("how", ["a signal", "the end of its patience"])
 @pytest.mark.parametrize("before", ["an orderly stop", "a kill"])
-def test_a_broker_that_stops_before_a_controller_answered_leaves_its_logs_as_they_were(
+def test_a_broker_that_stops_before_a_controller_answered_does_not_change_its_logs(
     tmp_path: Path, before: str, how: str
 ) -> None:
     """Deleted records stay deleted, and logs that were never recovered do not count as closed cleanly."""
@@ -101,7 +101,7 @@ def test_a_broker_that_stops_before_a_controller_answered_leaves_its_logs_as_the
         assert read_partition(broker.bootstrap, "t", 0) == ledger.records["t", 0][20:]
 
 
-def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> None:
+def test_topics_deleted_while_the_broker_was_down_are_removed(tmp_path: Path) -> None:
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)
     with running(controller), running(broker):
@@ -127,8 +127,8 @@ def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> No
 def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(
     tmp_path: Path, before: str
 ) -> None:
-    """While no controller is there a broker waits for metadata. What it was told to delete must not
-    come back, and what a crash left must be recovered, when it is told to stop meanwhile."""
+    """A broker waits for metadata while no controller runs. If it is stopped during this wait, deleted
+    records must stay deleted, and logs that a crash has left must still be recovered later."""
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)
 
@@ -165,7 +165,7 @@ def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(
         assert read_partition(broker.bootstrap, "trimmed", 0) == ledger.records["trimmed", 0][30:]
 
 
-def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> None:
+def test_a_broker_moves_its_leaderships_before_it_stops(tmp_path: Path) -> None:
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (2, 3)]
     with running(controller), running(brokers[0]), running(brokers[1]):
@@ -237,7 +237,7 @@ def test_a_broker_that_was_unregistered_while_it_ran_can_be_stopped(tmp_path: Pa
         assert brokers[1].stop(30) == 0
 
 
-def test_the_start_time_is_told_and_new_after_a_restart(tmp_path: Path) -> None:
+def test_the_start_time_is_reported_and_changes_with_a_restart(tmp_path: Path) -> None:
     with running(Node(tmp_path / "n")) as node:
         (before,) = ask(node.broker_port, DescribeClusterRequest()).brokers
         node.stop()
@@ -246,7 +246,7 @@ def test_the_start_time_is_told_and_new_after_a_restart(tmp_path: Path) -> None:
         assert 0 < before.start_time_ms < after.start_time_ms
 
 
-def test_what_belongs_to_controllers_is_refused_by_brokers(tmp_path: Path) -> None:
+def test_requests_for_controllers_are_refused_by_brokers(tmp_path: Path) -> None:
     with running(Node(tmp_path / "n")) as node:
 
         async def exchange() -> tuple[int, bool]:
@@ -267,7 +267,7 @@ def test_what_belongs_to_controllers_is_refused_by_brokers(tmp_path: Path) -> No
         (False, True, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_topics_are_created_automatically_if_both_sides_want_it(
+def test_topics_are_created_automatically_if_client_and_broker_allow_it(
     tmp_path: Path, allowed: bool, asked: bool, error: ErrorCode
 ) -> None:
     with running(Node(tmp_path / "n", extra={"auto.create.topics.enable": str(allowed).lower()})) as node:

@@ -1,4 +1,4 @@
-"""A controller with an empty disk joins a quorum that never rests: from a snapshot, then the log
+"""A controller with an empty disk joins a quorum under constant load: from a snapshot, then from the log
 (KIP-630, KIP-853)."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Creations:
-    """Topics, one after the other, until it is stopped. `names`: those whose creation was answered."""
+    """Creates topics one after the other until it is stopped. `names` are those whose creation was
+    answered."""
 
     def __init__(self, broker: Node) -> None:
         self.names: list[str] = []

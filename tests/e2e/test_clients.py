@@ -40,7 +40,7 @@ def test_librdkafka_reads_back_what_it_wrote(servers: str, codec: str, acks: str
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_topics_own_compression_takes_over(servers: str, codec: str) -> None:
+def test_the_compression_type_of_the_topic_takes_precedence(servers: str, codec: str) -> None:
     topic = f"recompressed-{codec}"
     ledger = create(servers, topic, **{"compression.type": "zstd"})
     ledger.produce(servers, topic, 100, "r", codec)
@@ -55,7 +55,7 @@ def test_an_idempotent_producer(servers: str) -> None:
         assert read_partition(servers, topic, partition) == ledger.records[topic, partition]
 
 
-def test_headers_keys_timestamps_and_tombstones_come_back(servers: str) -> None:
+def test_headers_keys_timestamps_and_tombstones_are_read_back(servers: str) -> None:
     topic = "parts"
     create(servers, topic)
     producer = Producer({"bootstrap.servers": servers, **QUIET})

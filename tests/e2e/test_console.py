@@ -1,4 +1,4 @@
-"""The console tools as processes against real nodes: nothing is lost, nothing is claimed that is not so."""
+"""The console tools as processes against real nodes: no record is lost, and the reported results are true."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, No
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A node of the test's own, which it may freeze."""
+    """A node for one test, which may freeze it."""
     with running(Node(tmp_path / "node")) as started:
         yield started
 
@@ -54,7 +54,7 @@ def make_topic(node: Node, name: str, assignment: list[list[int]]) -> str:
 
 
 def values(node: Node, topic: str) -> list[bytes]:
-    """What the log of a topic holds, partition by partition."""
+    """The values in the log of a topic, partition by partition."""
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "looks", "log_level": 0})
     found: list[bytes] = []
     try:
@@ -80,7 +80,7 @@ def committed(node: Node, group: str, topic: str) -> dict[int, int]:
 
 
 class Tool:
-    """A console tool that runs; what it says goes to files, so that it never waits for its reader."""
+    """A running console tool. Its output goes to files, so that it never waits for a reader."""
 
     def __init__(self, base: Path, name: str, node: Node, *args: object) -> None:
         self.out, self.err = (
@@ -97,14 +97,14 @@ class Tool:
         self.proc.stdin.flush()
 
     def has_read_all(self) -> bool:
-        """Whether nothing of what was written waits in the pipe."""
+        """Whether the tool has read everything that was written to the pipe."""
         assert self.proc.stdin is not None
         waiting = array.array("i", [0])
         fcntl.ioctl(self.proc.stdin.fileno(), termios.FIONREAD, waiting)
         return waiting[0] == 0
 
     def end(self, number: int | None = None, timeout_s: float = 30) -> int:
-        """Ends the input, or sends a signal; the exit status."""
+        """Ends the input, or sends a signal. Returns the exit status."""
         if number is None:
             assert self.proc.stdin is not None
             self.proc.stdin.close()
@@ -150,9 +150,11 @@ def frozen(proc: subprocess.Popen[bytes] | None) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_reported_as_failed_is_in_the_log(node: Node, tools: list[Tool], tmp_path: Path) -> None:
-    """A record that timed out may have been stored. The one after it must not take its sequence number,
-    or the leader takes it for a duplicate."""
+def test_every_record_that_is_not_reported_as_failed_is_in_the_log(
+    node: Node, tools: list[Tool], tmp_path: Path
+) -> None:
+    """A record that timed out may have been stored. The next one must not use its sequence number, because
+    the leader would consider it a duplicate."""
     topic = make_topic(node, "claims", [[1]])
     producer = start(tools, tmp_path, "producer", node, "--topic", topic, "--request-timeout-ms", 300,
                      "--producer-property", "delivery.timeout.ms=1200")  # fmt: skip
@@ -174,7 +176,7 @@ def test_what_is_not_reported_as_failed_is_in_the_log(node: Node, tools: list[To
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_producer_after_what_it_read(
+def test_a_signal_ends_the_producer_after_the_lines_that_it_has_read(
     cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, number: signal.Signals
 ) -> None:
     topic = make_topic(cluster[0], f"signal-{number.name}", [[1], [2]])
@@ -189,7 +191,7 @@ def test_a_signal_ends_the_producer_after_what_it_read(
     assert producer.said == ""
 
 
-def test_lines_before_a_bad_one_are_sent(
+def test_lines_before_an_invalid_one_are_sent(
     cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
 ) -> None:
     topic = make_topic(cluster[0], "bad-line", [[1], [2]])
@@ -201,7 +203,7 @@ def test_lines_before_a_bad_one_are_sent(
     assert producer.said == "No key separator found on line number 501: 'no key'\n"
 
 
-def test_the_status_tells_of_records_that_an_interrupt_left_unsent(
+def test_the_exit_status_shows_records_that_an_interrupt_left_unsent(
     node: Node, tools: list[Tool], tmp_path: Path
 ) -> None:
     topic = make_topic(node, "unsent", [[1]])
@@ -224,7 +226,7 @@ def test_the_status_tells_of_records_that_an_interrupt_left_unsent(
 def test_an_interrupt_commits_what_was_printed(
     cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
 ) -> None:
-    """Records of one leader are there while another one says nothing; Ctrl-C comes at that moment."""
+    """Ctrl-C is sent while the records of one leader have been printed and another leader does not answer."""
     topic = make_topic(cluster[0], "printed", [[1], [2]])
     source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
     printed, sent = 0, 0

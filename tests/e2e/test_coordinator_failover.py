@@ -1,7 +1,7 @@
-"""A replica of the offsets topic hangs, on real brokers: nothing uncommitted is told, and the next
-coordinator serves at once.
+"""A replica of the offsets topic hangs, on real brokers: no uncommitted offset is returned, and the next
+coordinator answers at once.
 
-The hanging replica stays in the ISR for longer than any test here waits.
+The hanging replica stays in the ISR for longer than any of these tests.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ IN_SYNC_MS = 120_000
 
 @dataclass
 class Brokers:
-    """The brokers, in the order of the offsets partition's replicas: the first one leads, the last one
-    is to hang."""
+    """The brokers in the order of the replicas of the offsets partition. The first one leads, the last one
+    will hang."""
 
     nodes: list[Node]
     peers: dict[int, Peer]
@@ -79,7 +79,7 @@ class Brokers:
 
 
 def high_watermark(node: Node) -> int:
-    """Of the offsets partition, as a broker that follows it has noted it on disk."""
+    """The high watermark of the offsets partition in the checkpoint of a follower."""
     noted = node.data / "replication-offset-checkpoint"
     lines = noted.read_text().splitlines() if noted.exists() else []
     return next((int(line.split()[2]) for line in lines if line.startswith(f"{OFFSETS} 0 ")), -1)
@@ -179,7 +179,7 @@ def brokers(controller: Node, tmp_path: Path) -> Iterator[Brokers]:
             node.kill()
 
 
-def test_an_offset_that_is_not_committed_is_not_told(brokers: Brokers) -> None:
+def test_an_uncommitted_offset_is_not_returned(brokers: Brokers) -> None:
     coordinator, _, hanging = brokers.nodes
     assert brokers.commit(coordinator, "g", 1) == E.NONE
     with hung(hanging):

@@ -1,5 +1,5 @@
-"""Damaged files, full and read-only disks: Kafka's own recovery or an error that names the file, never
-a wrong answer."""
+"""Damaged files, full and read-only disks: the node recovers as Kafka does, or reports an error that names
+the file. It never returns wrong data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def unclean(node: Node) -> None:
-    """As after a kill: without the marker the logs are recovered at start."""
+    """Removes the clean-shutdown marker, as after a kill. The next start then recovers the logs."""
     (node.data / ".kafka_cleanshutdown").unlink()
 
 
@@ -104,7 +104,9 @@ RECOVERED: list[tuple[str, Callable[[Node], None]]] = [
 
 
 @pytest.mark.parametrize("damage", [d for _, d in RECOVERED], ids=[i for i, _ in RECOVERED])
-def test_what_can_be_rebuilt_is_rebuilt(copy: tuple[Node, Ledger], damage: Callable[[Node], None]) -> None:
+def test_files_that_can_be_rebuilt_are_rebuilt(
+    copy: tuple[Node, Ledger], damage: Callable[[Node], None]
+) -> None:
     node, ledger = copy
     damage(node)
     unclean(node)
@@ -122,7 +124,7 @@ REFUSED: list[tuple[str, Callable[[Node], Path]]] = [
 
 
 @pytest.mark.parametrize("target", [t for _, t in REFUSED], ids=[i for i, _ in REFUSED])
-def test_what_cannot_be_rebuilt_is_refused_by_the_name_of_its_file(
+def test_damage_that_cannot_be_repaired_is_refused_and_the_file_is_named(
     copy: tuple[Node, Ledger], target: Callable[[Node], Path]
 ) -> None:
     node, _ = copy
@@ -140,7 +142,7 @@ def test_what_cannot_be_rebuilt_is_refused_by_the_name_of_its_file(
         wait_for("the node to say what to do", lambda: "only voter" in node.log_tail(200), 20)
 
 
-def test_a_flipped_byte_in_a_committed_data_batch_is_never_served_as_good(copy: tuple[Node, Ledger]) -> None:
+def test_a_flipped_byte_in_a_committed_batch_is_detected_by_clients(copy: tuple[Node, Ledger]) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     node, ledger = copy
@@ -250,7 +252,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing_acknowledged(small_disk: P
 
 
 def test_a_node_starts_after_one_damaged_batch_was_read(tmp_path: Path) -> None:
-    """The records behind the batch can be read all the time, and the clean stop leaves a log that opens."""
+    """The records after the batch stay readable, and after the clean stop the log can be opened."""
     node = Node(tmp_path / "node")
     node.format()
     node.start()

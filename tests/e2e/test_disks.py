@@ -1,5 +1,6 @@
-"""Disks that fill up, fail or become read-only: the metadata directory's stops the node, a data
-directory's takes its replicas offline; nothing acknowledged is lost, and what failed is named."""
+"""Disks that are full, fail or become read-only. A failure of the metadata directory stops the node; a
+failure of a data directory takes its replicas offline. No acknowledged record is lost, and the log names the
+failed directory."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def create(node: Node, *names: str) -> set[str]:
-    """The topics that were acknowledged."""
+    """Creates topics. Returns those that were acknowledged."""
     done = set()
     admin = node.admin()
     for name, future in admin.create_topics([NewTopic(n, 1, 1) for n in names], request_timeout=3).items():
@@ -41,7 +42,7 @@ def create(node: Node, *names: str) -> set[str]:
 
 
 def produce(node: Node, topic: str, count: int, size: int = 100) -> dict[int, bytes]:
-    """What was acknowledged, by offset."""
+    """Produces records. Returns the acknowledged ones by offset."""
     acknowledged: dict[int, bytes] = {}
     p = Producer({"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1500, "linger.ms": 2, **QUIET})
     for i in range(count):
@@ -63,7 +64,7 @@ def complaints(node: Node) -> str:
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowledged(
+def test_a_failed_metadata_directory_stops_the_node_and_keeps_acknowledged_changes(
     disk: Disk, tmp_path: Path, how: str
 ) -> None:
     metadata = disk.path / "metadata"
@@ -101,7 +102,7 @@ def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowled
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_a_broken_data_directory_takes_only_its_replicas_offline(
+def test_a_failed_data_directory_takes_only_its_replicas_offline(
     disk: Disk, tmp_path: Path, how: str
 ) -> None:
     good, bad = tmp_path / "good", disk.path / "bad"
@@ -192,11 +193,11 @@ def test_the_last_data_directory_that_fails_stops_a_broker(disk: Disk, tmp_path:
 
 
 @pytest.mark.parametrize("stop", ["stop", "kill"])
-def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_disk_offline(
+def test_a_disk_that_returns_with_the_log_of_an_earlier_topic_takes_no_other_disk_offline(
     disk: Disk, tmp_path: Path, stop: str
 ) -> None:
-    """The topic was deleted and created again while the disk was away: the log of the new one lies on
-    the other disk."""
+    """The topic was deleted and created again while the disk was offline. The log of the new topic is on the
+    other disk."""
     here, there = tmp_path / "here", disk.path / "there"
     node = Node(
         tmp_path / "node", extra={"log.dirs": f"{there},{here}", "metadata.log.dir": tmp_path / "metadata"}
@@ -234,7 +235,7 @@ def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_
 
 
 @pytest.mark.parametrize("broken", ["log", "directory"])
-def test_a_partition_waits_for_its_directory_and_does_not_begin_anew_in_another(
+def test_a_partition_waits_for_its_directory_and_is_not_created_again_in_another(
     tmp_path: Path, broken: str
 ) -> None:
     """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one."""

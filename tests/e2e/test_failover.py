@@ -1,5 +1,5 @@
-"""The active controller goes, and no timeout is waited out: those of this quorum are far longer than
-the tests have patience."""
+"""The active controller dies, and no node waits for a timeout: the timeouts of this quorum are far longer
+than those of the tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SOON_S = 10.0
 
 
 class Creator:
-    """One client that creates one topic after the other, and keeps when each was answered. It tries
-    nothing twice."""
+    """A client that creates one topic after the other and records when each was answered. It repeats no
+    request."""
 
     def __init__(self, broker: Node) -> None:
         self._admin = broker.admin()
@@ -65,11 +65,11 @@ class Creator:
         return max(b - a for a, b in pairwise(self.answered))
 
 
-def test_a_client_sees_neither_an_error_nor_a_timeout_when_the_active_controller_is_killed_or_stopped(
+def test_clients_see_no_error_and_no_timeout_when_the_active_controller_is_killed_or_stopped(
     tmp_path: Path,
 ) -> None:
-    """Nor TOPIC_ALREADY_EXISTS for what it has asked for once: its broker asks again for what the dead
-    controller had done."""
+    """The client does not even see TOPIC_ALREADY_EXISTS, although its broker repeats requests that the dead
+    controller had already carried out."""
     with running(Quorum(tmp_path, settings=PATIENT)) as quorum, Creator(quorum.broker).at_work() as creator:
         for how in (signal.SIGKILL, signal.SIGTERM):
             victim = quorum.controllers[quorum.leader()]

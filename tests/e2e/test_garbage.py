@@ -1,5 +1,5 @@
-"""Garbage, oversized frames, half-open and slow connections, on both listeners: refused or timed out,
-while others are served."""
+"""Random bytes, oversized frames, half-open and slow connections on both listeners are refused or time out,
+while other clients are served."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def served(node: Node) -> None:
 
 
 def closed_by_peer(s: socket.socket) -> bool:
-    """Whether the peer ends the connection; whatever it still answers is read and dropped."""
+    """Whether the peer closes the connection. Remaining responses are read and ignored."""
     with contextlib.suppress(ConnectionError):
         while s.recv(65536):
             pass
@@ -78,7 +78,7 @@ def ports(node: Node) -> list[int]:
         "TLS hello",
     ],
 )
-def test_a_senseless_frame_ends_its_connection_only(node: Node, frame: bytes) -> None:
+def test_an_invalid_frame_ends_only_its_connection(node: Node, frame: bytes) -> None:
     for port in ports(node):
         with connect(port) as s:
             s.sendall(frame)
@@ -86,7 +86,7 @@ def test_a_senseless_frame_ends_its_connection_only(node: Node, frame: bytes) ->
         served(node)
 
 
-def test_random_bytes_never_stop_the_service(node: Node) -> None:
+def test_random_bytes_never_stop_the_node(node: Node) -> None:
     rng = random.Random(11)
     for i in range(150):
         with contextlib.suppress(ConnectionError), connect(ports(node)[i % 2]) as s:
@@ -123,7 +123,7 @@ def test_a_silent_connection_is_closed_when_idle(node: Node) -> None:
             assert time.monotonic() - t < 10
 
 
-def test_a_frame_that_trickles_does_not_last_for_ever(node: Node) -> None:
+def test_a_very_slow_frame_times_out(node: Node) -> None:
     with connect(node.broker_port) as s:
         s.sendall(struct.pack(">i", 1000))
         s.settimeout(0.5)
@@ -156,7 +156,7 @@ def test_a_client_that_reads_nothing_is_not_buffered_without_bound(node: Node) -
     served(node)
 
 
-def test_two_hundred_half_open_connections_leave_the_service_up(node: Node) -> None:
+def test_two_hundred_half_open_connections_do_not_stop_the_node(node: Node) -> None:
     held = [connect(ports(node)[i % 2]) for i in range(200)]
     for s in held[::2]:
         s.sendall(b"\x00\x00")
@@ -165,7 +165,7 @@ def test_two_hundred_half_open_connections_leave_the_service_up(node: Node) -> N
         s.close()
 
 
-def test_descriptors_come_back(node: Node) -> None:
+def test_descriptors_are_released(node: Node) -> None:
     assert node.proc is not None
     process = psutil.Process(node.proc.pid)
     served(node)

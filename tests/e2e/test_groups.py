@@ -1,5 +1,5 @@
-"""Consumer groups of unmodified clients on a real node: members come, die and return, and nothing
-acknowledged is lost."""
+"""Consumer groups of unmodified clients on a real node: members join, die and return, and no acknowledged
+offset is lost."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def wait(what: str, ready: object, timeout_s: float = 20) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_members_share_and_hand_over(servers: str, strategy: str) -> None:
+def test_members_share_partitions_and_hand_them_over(servers: str, strategy: str) -> None:
     topic, group = f"share-{strategy}", f"share-{strategy}-group"
     values = make(servers, topic, 6, 600)
     seen: list[bytes] = []
@@ -191,7 +191,7 @@ def test_groups_are_administered_by_librdkafka(servers: str) -> None:
     assert "administered-group" not in {g.group_id for g in admin.list_consumer_groups().result(10).valid}
 
 
-def test_kafka_python_commits_and_returns(servers: str) -> None:
+def test_kafka_python_commits_and_rejoins(servers: str) -> None:
     from kafka import KafkaConsumer
 
     make(servers, "kp", 2, 100)
@@ -250,7 +250,7 @@ def test_aiokafka_members_rebalance(servers: str) -> None:
     asyncio.run(run())
 
 
-def test_a_transactional_producer_learns_at_once_that_there_are_no_transactions(servers: str) -> None:
+def test_a_transactional_producer_fails_at_once_because_transactions_are_not_supported(servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "tx", **QUIET})
     started = time.monotonic()
     with pytest.raises(KafkaException) as caught:

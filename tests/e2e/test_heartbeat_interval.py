@@ -1,4 +1,4 @@
-"""A broker's connection to the active controller breaks while the broker is well."""
+"""A broker loses its connection to the active controller, but runs normally."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ INTERVAL_MS = 6_000
 def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(
     tmp_path: Path, impl: str, configured: bool
 ) -> None:
-    """The controller closes the connection between any two heartbeats, since it is idle: a firewall
-    does the same.
+    """The controller closes the idle connection after each heartbeat, as a firewall may do.
 
-    A controller that is not told the interval may fence the broker once, before it has seen two regular
-    heartbeats.
+    A controller whose configuration does not have the interval may fence the broker once, before it has
+    received two regular heartbeats.
     """
     if impl == "java":
         java.require_java()
@@ -66,9 +65,11 @@ def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(
 
 
 @pytest.mark.parametrize("impl", ["quorate", pytest.param("java", marks=pytest.mark.java)])
-def test_an_only_controller_that_was_stopped_fences_nobody_when_it_goes_on(tmp_path: Path, impl: str) -> None:
-    """Its first look at the clock comes before it has read the heartbeats that wait in its sockets.
-    Apache Kafka's controller notes them in another thread than the one that fences."""
+def test_an_only_controller_that_was_suspended_fences_no_broker_when_it_continues(
+    tmp_path: Path, impl: str
+) -> None:
+    """The controller checks the sessions before it has read the heartbeats that wait in its sockets. In
+    Apache Kafka another thread than the fencing one records heartbeats."""
     if impl == "java":
         java.require_java()
     session = {"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 4_000}

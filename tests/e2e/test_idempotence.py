@@ -1,5 +1,5 @@
-"""All brokers stop at once under an idempotent producer. `idempotence_campaign` does the same for as
-long as wanted."""
+"""All brokers stop at once while an idempotent producer runs. `idempotence_campaign` repeats this for many
+rounds."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from tests.support.cluster import Node, running
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
 @pytest.mark.timeout(240)
-def test_nothing_is_lost_or_twice_when_all_brokers_stop_at_once(tmp_path: Path, how: signal.Signals) -> None:
+def test_no_record_is_lost_or_repeated_when_all_brokers_stop_at_once(
+    tmp_path: Path, how: signal.Signals
+) -> None:
     with cluster(tmp_path) as nodes:
         Campaign(nodes, random.Random(20_261_122), [how]).run(3)
 
 
 def produced(node: Node, producer_id: int | None, sequences: list[int]) -> tuple[int, list[tuple[int, int]]]:
-    """Sends one batch of one record for each sequence number; the producer id (a new one for None), and
-    for each batch its error code and offset."""
+    """Sends one batch of one record for each sequence number. Returns the producer id (a new one for None),
+    and the error code and offset of each batch."""
 
     now_ms = int(time.time() * 1000)  # a producer that wrote long ago is not remembered
 

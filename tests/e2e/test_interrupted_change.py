@@ -1,4 +1,4 @@
-"""The active controller dies in the midst of a change of so many partitions that it takes several batches."""
+"""The active controller dies during a change of so many partitions that it takes several batches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ CONFIG = {"broker.session.timeout.ms": 4_000, "broker.heartbeat.interval.ms": 50
 
 
 @pytest.mark.timeout(240)
-def test_a_broker_that_is_back_before_it_was_fenced_as_a_whole_leads_its_partitions() -> None:
-    """Its registration changes with the last portion: to the next active controller it was never away."""
+def test_a_broker_that_returns_before_its_fencing_is_complete_leads_its_partitions() -> None:
+    """Its registration changes with the last portion, so for the next active controller the broker was never
+    fenced."""
     with KafkaCluster(controllers=3, brokers=4, config=CONFIG) as cluster:
         alive = ",".join(cluster.bootstrap_servers.split(",")[: BROKER - 1])
         admin = AdminClient({"bootstrap.servers": alive, "log_level": 0})
@@ -44,7 +45,7 @@ def test_a_broker_that_is_back_before_it_was_fenced_as_a_whole_leads_its_partiti
 
 @pytest.mark.timeout(240)
 def test_a_killed_broker_leads_its_partitions_although_a_controller_died_while_it_was_unfenced() -> None:
-    """Its unclean restart leaves ISR and ELR empty: it can lead as the last known leader only."""
+    """Its unclean restart leaves ISR and ELR empty, so it can only lead as the last known leader."""
     # Several fsyncs precede the first portion, and the session of the broker must not end meanwhile.
     config = {**CONFIG, "broker.session.timeout.ms": 30_000}
     with KafkaCluster(controllers=3, brokers=4, config=config) as cluster:
@@ -73,5 +74,5 @@ def test_a_killed_broker_leads_its_partitions_although_a_controller_died_while_i
 
 
 def active_controller(cluster: KafkaCluster) -> int:
-    """Who has begun to fence."""
+    """The controller that has started to fence the broker."""
     return next(c for c in cluster.controller_ids if "Fencing broker" in cluster.log_tail(c, 10_000))

@@ -1,10 +1,8 @@
-"""`kill -9` under load: what was acknowledged is there afterwards, and the next start succeeds.
+"""`kill -9` under load: every acknowledged change survives, and the next start succeeds. The kill comes at a
+random moment of the load, sometimes of a clean stop, and again at random moments of the following starts.
+Small segments and frequent metadata snapshots make it likely that a kill interrupts a roll or a snapshot.
 
-The kill comes at a random moment of the load, now and then of a clean stop, and again at random moments
-of the starts that follow. Small segments and frequent metadata snapshots make the moments in between
-likely ones.
-
-python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
+    python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ PARTITIONS = 3
 
 @dataclass
 class Load:
-    """Threads that produce, create and delete topics, alter a config and commit offsets; keeps what was
-    answered."""
+    """Threads that produce, create and delete topics, alter a config and commit offsets. Records all
+    responses."""
 
     node: Node
     produced: dict[int, dict[int, bytes]] = field(default_factory=lambda: {p: {} for p in range(PARTITIONS)})
@@ -60,7 +58,8 @@ class Load:
         self._stop.set()
 
     def join(self) -> None:
-        """To be called with the node up again: a commit in flight ends only when a coordinator answers."""
+        """Ends the threads. Called after the restart of the node, because a commit in flight ends only when
+        a coordinator answers."""
         for t in self._threads:
             t.join(30)
             assert not t.is_alive(), "a load thread hangs"
@@ -107,7 +106,7 @@ class Load:
                 pass
 
     def _delete(self) -> None:
-        """Topics with a record, so that there are files to go."""
+        """Creates topics with one record each, so that files exist, and deletes them."""
         admin = self.node.admin()
         p = Producer({"bootstrap.servers": self.node.bootstrap, "message.timeout.ms": 1000, **QUIET})
         i = 0
@@ -191,7 +190,7 @@ def check(load: Load) -> None:
 
 
 def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[str, object]:
-    """Rounds of load, kill, restart, check; the figures of the whole."""
+    """Runs rounds of load, kill, restart and check. Returns the figures of all rounds."""
     rng = random.Random(seed)
     node = Node(
         base / "node",

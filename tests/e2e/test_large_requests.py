@@ -1,4 +1,4 @@
-"""Requests of a few bytes that ask for very much: refused or done while other changes go on, on real
+"""Small requests with a very large effect are refused, or carried out while other changes continue, on real
 processes."""
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def moves(number: int) -> AlterPartitionReassignmentsRequest:
 
 
 async def asked_meanwhile(port: int, request: Any) -> tuple[Any, float, list[float]]:
-    """What a request comes to and in how many seconds, and how many seconds each creation took that was
-    asked for meanwhile."""
+    """Returns the outcome and duration in seconds of a request, and the duration of each creation of a topic
+    meanwhile."""
     clients = [NodeChannel("127.0.0.1", port, client_id=f"client-{number}") for number in range(2)]
     creations: list[float] = []
     try:
@@ -85,7 +85,7 @@ async def asked_meanwhile(port: int, request: Any) -> tuple[Any, float, list[flo
             client.close()
 
 
-def test_changes_go_on_while_somebody_asks_for_very_much(tmp_path: Path) -> None:
+def test_other_changes_continue_during_a_very_large_request(tmp_path: Path) -> None:
     with running(Quorum(tmp_path)) as quorum:
         before = quorum.controllers[quorum.leader()].told(5)
         port = quorum.broker.broker_port

@@ -1,5 +1,5 @@
-"""Controllers whose metadata log is damaged or gone: who may not start, what it says, and that the way
-it says leads back."""
+"""Controllers whose metadata log is damaged or missing: which do not start, and that the procedure in their
+error works."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def follower(nodes: list[Node]) -> Node:
 
 
 def refusal(node: Node) -> str:
-    """What it says when it does not start, twice the same."""
+    """The error with which the node does not start. A second start must fail with the same error."""
     said = []
     for _ in range(2):
         node.start(wait=False)
@@ -67,7 +67,7 @@ def caught_up(asked: Node, node: Node, voter: bool) -> bool:
 
 
 def damage(node: Node) -> None:
-    """A batch in the middle is not what was written."""
+    """Damages a batch in the middle of the log."""
     (segment,) = log_of(node).glob("*.log")
     data = bytearray(segment.read_bytes())
     data[len(data) // 3] ^= 0xFF
@@ -79,7 +79,7 @@ def lose(node: Node) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage, lose])
-def test_a_voter_comes_back_by_the_way_that_it_names_and_by_no_shorter_one(tmp_path: Path, harm) -> None:  # type: ignore[no-untyped-def]
+def test_a_voter_returns_only_by_the_procedure_that_its_error_names(tmp_path: Path, harm) -> None:  # type: ignore[no-untyped-def]
     nodes: list[Node] = []
     with stopping(nodes):
         nodes += begin(tmp_path, 3)
@@ -112,7 +112,7 @@ def test_a_voter_comes_back_by_the_way_that_it_names_and_by_no_shorter_one(tmp_p
 
 
 @pytest.mark.parametrize("harm", [damage, lose])
-def test_a_static_voter_is_formatted_again_as_it_says(tmp_path: Path, harm) -> None:  # type: ignore[no-untyped-def]
+def test_a_static_voter_is_formatted_again_as_its_error_says(tmp_path: Path, harm) -> None:  # type: ignore[no-untyped-def]
     nodes: list[Node] = []
     with stopping(nodes):
         nodes += begin(tmp_path, 3, static=True)
@@ -133,7 +133,7 @@ def test_a_static_voter_is_formatted_again_as_it_says(tmp_path: Path, harm) -> N
         wait_for("it to have caught up", lambda: caught_up(asked, hurt, True), 30, 0.1)
 
 
-def test_an_only_voter_starts_with_its_log_and_not_without(tmp_path: Path) -> None:
+def test_an_only_voter_does_not_start_without_its_log(tmp_path: Path) -> None:
     node = Node(tmp_path / "node")
     with stopping([node]):
         node.format()
@@ -148,9 +148,7 @@ def test_an_only_voter_starts_with_its_log_and_not_without(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("epoch", [1, 9], ids=["cut", "of a later epoch"])
-def test_a_strange_snapshot_ahead_of_the_log_does_not_take_the_log_with_it(
-    tmp_path: Path, epoch: int
-) -> None:
+def test_the_log_is_not_deleted_for_a_foreign_snapshot_ahead_of_it(tmp_path: Path, epoch: int) -> None:
     node = Node(tmp_path / "node")
     with stopping([node]):
         node.format()
@@ -169,11 +167,11 @@ def test_a_strange_snapshot_ahead_of_the_log_does_not_take_the_log_with_it(
 
 
 def node_by_broker(node: Node) -> Node:
-    """The same node, asked by its broker's listener."""
+    """The same node, addressed by its broker listener."""
     return Node(node.base / "client", roles="broker", broker_port=node.broker_port)
 
 
-def test_brokers_and_controllers_that_only_observe_fetch_everything_anew(tmp_path: Path) -> None:
+def test_brokers_and_observing_controllers_fetch_everything_again(tmp_path: Path) -> None:
     nodes: list[Node] = []
     with stopping(nodes):
         first, second = controllers(tmp_path, 2)
@@ -196,7 +194,7 @@ def test_brokers_and_controllers_that_only_observe_fetch_everything_anew(tmp_pat
 
 
 @pytest.mark.java
-def test_a_directory_of_apache_kafka_is_marked_by_our_first_start_and_kafka_leaves_the_mark_alone(
+def test_a_directory_of_apache_kafka_is_marked_by_our_first_start_and_kafka_ignores_the_marker(
     tmp_path: Path,
 ) -> None:
     java.require_java()

@@ -32,7 +32,7 @@ def create(node: Node, replicas: list[int], **config: str) -> None:
 
 
 def await_partition(node: Node, holds: Callable[[object], bool]) -> None:
-    """Until the node's metadata says so of the partition."""
+    """Waits until the condition holds for the partition in the node's metadata."""
 
     admin = node.admin()
 
@@ -67,7 +67,7 @@ def moved(node: Node, replica: int) -> None:
 
 
 def write(nodes: list[Node], count: int, **conf: object) -> list[int]:
-    """The offsets of `count` records."""
+    """Writes `count` records. Returns their offsets."""
     offsets: list[int] = []
     failed: list[object] = []
 
@@ -86,7 +86,7 @@ def write(nodes: list[Node], count: int, **conf: object) -> list[int]:
 
 
 def delete_records(node: Node, timeout_s: float = 10) -> int:
-    """Deletes all records; the low watermark."""
+    """Deletes all records. Returns the low watermark."""
     everything = TopicPartition(TOPIC, 0, -1)
     admin = node.admin()
     futures = admin.delete_records([everything], request_timeout=timeout_s, operation_timeout=timeout_s)
@@ -94,7 +94,8 @@ def delete_records(node: Node, timeout_s: float = 10) -> int:
 
 
 def watermarks(nodes: list[Node]) -> tuple[int, int] | None:
-    """The log start and the high watermark. None if the broker asked for metadata names a former leader."""
+    """The log start offset and the high watermark. None if the metadata of the broker still has a former
+    leader."""
     consumer = Consumer({"bootstrap.servers": all_of(nodes), "group.id": "none", **QUIET})
     try:
         found = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)
@@ -108,7 +109,7 @@ def watermarks(nodes: list[Node]) -> tuple[int, int] | None:
 
 
 def await_watermarks(nodes: list[Node], holds: Callable[[tuple[int, int]], bool]) -> None:
-    """Until the broker asked names the leader, and the leader's offsets are those."""
+    """Waits until the broker's metadata has the leader, and the leader has these offsets."""
 
     def probe() -> bool:
         found = watermarks(nodes)
@@ -119,9 +120,8 @@ def await_watermarks(nodes: list[Node], holds: Callable[[tuple[int, int]], bool]
 
 @pytest.mark.parametrize("stop", ["SIGTERM", "SIGKILL", pytest.param("to Kafka", marks=pytest.mark.java)])
 @pytest.mark.timeout(180)
-def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: str) -> None:
-    """Its new replica begins at offset 50 without a record, and knows that after a restart, be it as
-    Apache Kafka."""
+def test_a_moved_partition_with_deleted_records_keeps_its_offsets(tmp_path: Path, stop: str) -> None:
+    """The new replica starts empty at offset 50, also after a restart with either implementation."""
     if stop == "to Kafka":
         java.require_java()
     with cluster(tmp_path, "qqq") as nodes:
@@ -145,8 +145,8 @@ def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: 
 
 
 @pytest.mark.timeout(180)
-def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: Path) -> None:
-    """Whichever leads first must not take the others back to offset 0."""
+def test_replicas_with_deleted_records_agree_on_their_offsets_after_all_were_killed(tmp_path: Path) -> None:
+    """The first leader must not reset the others to offset 0."""
     with cluster(tmp_path, "qqq") as nodes:
         create(nodes[0], [1])
         assert write(nodes, 50) == list(range(50))
@@ -169,9 +169,10 @@ def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: 
 
 
 @pytest.mark.timeout(120)
-def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_path: Path) -> None:
-    """The high watermark and the log start reach a follower in one answer, and the second lies at the
-    first."""
+def test_followers_that_learn_of_records_and_of_their_deletion_in_one_response_continue(
+    tmp_path: Path,
+) -> None:
+    """One response gives a follower a new high watermark and a log start offset that equals it."""
     with cluster(tmp_path, "qqq") as nodes:
         create(nodes[0], [1, 2, 3])
         for round_ in range(5):
@@ -183,7 +184,7 @@ def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_
 
 
 @pytest.mark.timeout(120)
-def test_a_waiting_write_is_acknowledged_when_the_leader_goes_on_alone(tmp_path: Path) -> None:
+def test_a_waiting_write_is_acknowledged_when_its_follower_is_no_longer_a_replica(tmp_path: Path) -> None:
     with cluster(tmp_path, "qqq") as nodes:
         create(nodes[0], [1, 2], **{"min.insync.replicas": "1"})
         follower = nodes[1].proc

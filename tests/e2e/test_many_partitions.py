@@ -1,5 +1,5 @@
-"""A broker with tens of thousands of partitions comes and goes: the quorum goes on deciding other
-things meanwhile.
+"""A broker with tens of thousands of partitions starts and stops. The controller handles other requests
+meanwhile.
 
 python -m tests.e2e.test_many_partitions N measures it with N times 9,999 partitions.
 """
@@ -33,7 +33,7 @@ PATIENCE_S = 60.0
 
 
 class Brokers:
-    """Two brokers that are nothing but their requests to the active controller."""
+    """Two simulated brokers, which only send requests to the active controller."""
 
     def __init__(self, port: int) -> None:
         self._channels = {
@@ -42,7 +42,8 @@ class Brokers:
         self.epochs: dict[int, int] = {}
 
     async def ask(self, broker_id: int, request: Any) -> Any:
-        """Each over its own connection: the answers on one come in the order of the requests."""
+        """Sends a request over its own connection, because the responses on one connection are in the order
+        of the requests."""
         response = await self._channels[broker_id].call(request, PATIENCE_S)
         assert getattr(response, "error_code", 0) == ErrorCode.NONE, response
         return response
@@ -107,7 +108,7 @@ class Brokers:
 
 
 async def creations_while_it_leaves(port: int, topics: int) -> list[float]:
-    """Seconds that each took."""
+    """Creates topics while a broker shuts down. Returns the duration of each creation in seconds."""
     brokers = Brokers(port)
     await brokers.register(LEAVING)
     await brokers.register(STAYING)

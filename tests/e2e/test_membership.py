@@ -24,7 +24,7 @@ from tests.support.cluster import BIN, CLUSTER_ID, wait_for
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_controllers_join_by_themselves_and_who_was_removed_stays_out_until_added(tmp_path: Path) -> None:
+def test_controllers_join_by_themselves_and_a_removed_one_does_not_until_it_is_added(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3, **{"controller.quorum.auto.join.enable": "true"})
     with stopping(nodes):
         nodes[0].format("--standalone")
@@ -48,7 +48,7 @@ def test_controllers_join_by_themselves_and_who_was_removed_stays_out_until_adde
 
 
 def _elapsed(seconds: float):  # type: ignore[no-untyped-def]
-    """Nothing is to happen for so long: the one thing that only time can show."""
+    """Waits for this time, to check that nothing happens."""
     import time
 
     end = time.monotonic() + seconds
@@ -100,7 +100,7 @@ def test_a_replaced_disk_joins_by_itself_where_the_first_voters_had_no_directory
         assert "removed" not in nodes[2].log_tail(9999)
 
 
-def test_a_controller_that_does_not_come_is_named_when_the_time_is_over(tmp_path: Path) -> None:
+def test_an_addition_that_times_out_names_the_controller_that_does_not_fetch(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 2)
     with stopping(nodes):
         nodes[0].format("--standalone")

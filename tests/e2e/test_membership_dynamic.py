@@ -1,5 +1,5 @@
-"""Endpoints that change, whole quorums that are replaced, a static quorum that becomes dynamic: with a
-broker at work."""
+"""Changes of endpoints, replacement of all controllers, and the upgrade of a static quorum to a dynamic one,
+each with a running broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def at(node: Node) -> str:
 
 
 def known(asked: Node, *nodes: Node) -> Callable[[], bool]:
-    """Whether the quorum, asked there, knows where these nodes listen now."""
+    """Whether the quorum, as described by this node, has the current endpoints of these nodes."""
     return lambda: {n.node_id: at(n) for n in nodes}.items() <= endpoints(asked).items()
 
 
@@ -58,11 +58,12 @@ def begin(nodes: list[Node], broker: Node) -> None:
     broker.start()
 
 
-def test_three_controllers_form_a_quorum_from_the_same_list_in_any_spelling(tmp_path: Path) -> None:
+def test_three_controllers_form_a_quorum_from_the_same_list_in_any_notation(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3)
     where = [f"127.0.0.1:{n.controller_port}" for n in nodes]
     first, second = "MvDxzVmcRsaTz33bUuRU6A", "JsaTz33bUuRU6AMvDxzVmw"
-    text = f"1@{where[0]}:{first},2-{second}@{where[1]},3@{where[2]}"  # Kafka's, KIP-853's, and without a directory id
+    # The notations of Kafka and of KIP-853, and a voter without a directory id.
+    text = f"1@{where[0]}:{first},2-{second}@{where[1]},3@{where[2]}"
     with stopping(nodes):
         for node, option in zip(
             nodes,
@@ -79,7 +80,7 @@ def test_three_controllers_form_a_quorum_from_the_same_list_in_any_spelling(tmp_
         assert endpoints(nodes[2]) == {n.node_id: at(n) for n in nodes}
 
 
-def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_path: Path) -> None:
+def test_a_voter_that_moves_to_another_port_is_found_by_all_nodes(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3)
     broker = broker_of(tmp_path, nodes)
     with stopping([*nodes, broker]):
@@ -104,7 +105,7 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
         )
 
 
-def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_goes_back(
+def test_controllers_that_all_moved_at_once_recover_when_one_returns_to_its_old_address(
     tmp_path: Path,
 ) -> None:
     nodes = controllers(tmp_path, 3)
@@ -141,7 +142,7 @@ def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_go
         assert topics(broker) == ["after", "before", "meanwhile"]
 
 
-def test_a_sole_voter_on_another_port_writes_it_down_as_it_starts_to_lead(tmp_path: Path) -> None:
+def test_an_only_voter_on_another_port_writes_its_endpoint_when_it_is_elected(tmp_path: Path) -> None:
     (node,) = controllers(tmp_path, 1)
     with stopping([node]):
         node.format("--standalone")
@@ -153,7 +154,7 @@ def test_a_sole_voter_on_another_port_writes_it_down_as_it_starts_to_lead(tmp_pa
             wait_for("its new port", known(node, node), 20, 0.1)
 
 
-def test_every_controller_is_replaced_and_the_broker_notices_nothing(tmp_path: Path) -> None:
+def test_every_controller_is_replaced_while_the_broker_serves(tmp_path: Path) -> None:
     old = controllers(tmp_path, 2)
     broker = broker_of(tmp_path, old)
     ports = dict(zip((3, 4), free_ports(2), strict=True))
@@ -257,7 +258,7 @@ def test_a_static_quorum_becomes_a_dynamic_one(tmp_path: Path) -> None:
         assert set(voters(nodes[0])) == {1, 2}
 
 
-def test_a_controller_whose_static_voters_were_taken_away_too_early_says_so(tmp_path: Path) -> None:
+def test_a_controller_whose_static_voters_were_removed_too_early_warns(tmp_path: Path) -> None:
     (node,) = controllers(tmp_path, 1, static=True)
     with stopping([node]):
         node.format()
@@ -276,7 +277,7 @@ def test_a_controller_whose_static_voters_were_taken_away_too_early_says_so(tmp_
         wait_for("it to lead again", lambda: described(node).leader_id == 1, 20, 0.1)
 
 
-def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) -> None:
+def test_an_uncommitted_removal_of_the_leader_is_described(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3, **{"controller.quorum.fetch.timeout.ms": 8000})
     with stopping(nodes):
         text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)

@@ -1,5 +1,5 @@
-"""/metrics and /health of real nodes: every name that Kafka and KIP-853 give the quorum, with the value
-that is the case."""
+"""/metrics and /health of real nodes: every metric of Kafka and KIP-853 for the quorum, with its correct
+value."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
         )
         assert told["uncommitted_voter_change"] == 0
         ends = {metrics(n)["log_end_offset"] for n in (*nodes, broker)}
-        assert max(ends) - min(ends) <= 2  # no-op records go on
+        assert max(ends) - min(ends) <= 2  # no-op records continue
 
         epoch = metrics(first)["current_epoch"]
         first.kill()  # an election
@@ -126,7 +126,7 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
         )
 
 
-def test_health_tells_the_truth_while_a_node_starts_and_stops(tmp_path: Path) -> None:
+def test_health_is_correct_while_a_node_starts_and_stops(tmp_path: Path) -> None:
     (controller,) = nodes = controllers(tmp_path, 1)
     broker = broker_of(tmp_path, nodes)
 

@@ -1,4 +1,4 @@
-"""What an operator does in the wrong order, or by mistake: what is said, and that the quorum works on."""
+"""Mistakes of an operator and steps in the wrong order: the error message helps, and the quorum continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def formatted(base: Path, **extra: object) -> list[Node]:
 
 
 def start(nodes: list[Node]) -> None:
-    """Until the first of them knows a leader."""
+    """Starts the nodes and waits until the first of them knows a leader."""
     for node in nodes:
         node.start()
     wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
@@ -45,12 +45,12 @@ def leads(node: Node) -> int:
 
 
 def silent_ms(leader: Node, voter: Node) -> int:
-    """How long the leader has had no Fetch of it."""
+    """The time in ms since its last Fetch from the leader."""
     fetched = {v.replica_id: v.last_fetch_ms for v in described(leader).voters}
     return fetched[leader.node_id] - fetched[voter.node_id]
 
 
-def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right_one_is_not(
+def test_a_removal_that_could_not_be_committed_is_refused_and_that_of_the_dead_voter_is_not(
     tmp_path: Path,
 ) -> None:
     nodes = formatted(tmp_path)
@@ -80,7 +80,9 @@ def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right
         assert "Removed" in quorum(leader, "remove-controller", "--controller-id", other.node_id)
 
 
-def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itself(tmp_path: Path) -> None:
+def test_a_formatted_voter_that_was_removed_before_its_first_start_does_not_join_by_itself(
+    tmp_path: Path,
+) -> None:
     nodes = formatted(tmp_path, **{"controller.quorum.auto.join.enable": "true"})
     with stopping(nodes):
         start(nodes[:2])
@@ -111,10 +113,12 @@ def test_a_static_quorum_refuses_an_addition_for_that_reason_alone(tmp_path: Pat
             quorum(nodes[0], "add-controller", "--controller-id", 4, fails=True),
         ):
             assert said.startswith("org.apache.kafka.common.errors.UnsupportedVersionException: ")
-            assert said.strip().endswith("it is 0; kafka-features upgrade --feature kraft.version=1")
+            assert said.strip().endswith(
+                "the cluster is at 0; upgrade it first: kafka-features upgrade --feature kraft.version=1"
+            )
 
 
-def test_voters_that_start_at_once_tell_their_directories_without_a_complaint(tmp_path: Path) -> None:
+def test_voters_that_start_together_report_their_directory_ids_without_warnings(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
         for node in nodes:
@@ -144,7 +148,7 @@ def test_a_voter_whose_log_was_deleted_does_not_start(tmp_path: Path) -> None:
 
 
 def listening(node: Node, *names: str) -> Node:
-    """To be started with these listeners for the quorum; each keeps its port."""
+    """Configures these listeners for the next start; each listener keeps its port."""
     ports: dict[str, int] = node.__dict__.setdefault("ports", {"CONTROLLER": node.controller_port})
     for name in names:
         ports.setdefault(name, free_ports(1)[0])
@@ -158,7 +162,7 @@ def listening(node: Node, *names: str) -> Node:
     return node
 
 
-def test_a_renamed_listener_is_told_and_the_way_that_is_told_leads_to_the_new_name(tmp_path: Path) -> None:
+def test_a_renamed_listener_is_reported_and_the_documented_procedure_works(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
         start(nodes)

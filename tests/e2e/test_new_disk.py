@@ -1,5 +1,5 @@
-"""A broker whose disk was replaced: it copies its replicas anew, tells the controller of its new
-directory, and leads again."""
+"""A broker whose disk was replaced copies its replicas, reports its new directory to the controller, and
+leads again."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_a_broker_with_a_new_disk_takes_over_when_the_leader_dies(tmp_path: Path
         assert read_partition(second.bootstrap, "t", 0) == ledger.records["t", 0]
 
 
-def test_an_empty_disk_does_not_wipe_out_the_replica_that_still_has_records(tmp_path: Path) -> None:
-    """The only in-sync replica lost its disk while the other one was down: that one may lead, by an
-    unclean election only."""
+def test_an_empty_disk_does_not_destroy_the_records_of_the_other_replica(tmp_path: Path) -> None:
+    """The only in-sync replica loses its disk while the other replica is down. That other replica may lead
+    only by an unclean election."""
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     first, second = (
         Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102)
@@ -113,7 +113,8 @@ def test_an_empty_disk_does_not_wipe_out_the_replica_that_still_has_records(tmp_
 
 
 def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
-    """The documented way for one of a static quorum: its directory is formatted as at first."""
+    """The documented procedure for a voter of a static quorum: its directory is formatted as the first
+    time."""
     ports = free_ports(3)
     voters = dict(zip((1, 2, 3), ports, strict=True))
     nodes = [
@@ -141,9 +142,8 @@ def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
         assert read_partition(third.bootstrap, "t", 0) == ledger.records["t", 0]
 
 
-def test_nothing_is_assigned_before_metadata_version_knows_directories(tmp_path: Path) -> None:
-    """The controller would refuse it again and again; after an upgrade the broker registers its
-    directories."""
+def test_no_directory_is_assigned_below_the_metadata_version_of_directories(tmp_path: Path) -> None:
+    """The controller would refuse every assignment. After an upgrade the broker registers its directories."""
     directories = [tmp_path / "n" / name for name in ("data", "more")]
     node = Node(tmp_path / "n", static=True, extra={"log.dirs": ",".join(map(str, directories))})
     with running(node, "--release-version", "3.6"):

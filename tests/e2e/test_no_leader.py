@@ -1,4 +1,5 @@
-"""A quorum that cannot elect a leader: its nodes' logs and kafka-metadata-quorum say whom they wait for."""
+"""A quorum that cannot elect a leader: the logs of its nodes and kafka-metadata-quorum name the missing
+voters."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def formatted(base: Path, **places: str) -> list[Node]:
-    """Controllers 1 to 3, formatted as voters, none of them running. places: host:port instead of a
-    voter's own."""
+    """Controllers 1 to 3, formatted as voters, none of them running. `places` replaces the host:port of a
+    voter in the voter set."""
     nodes = controllers(base, 3)
     where = {f"c{n.node_id}": f"127.0.0.1:{n.controller_port}" for n in nodes} | places
     for node in nodes:
@@ -35,8 +36,8 @@ def told(node: Node) -> list[str]:
 
 
 def missing(node: Node, said: str) -> bool:
-    """Whether a tool has shown this node's word. A voter whose pre-vote was not answered goes back to
-    the leader that it had."""
+    """Whether the output of the tool has this node's message. A voter whose pre-vote is not answered follows
+    its former leader again."""
     words = r"(no leader for \d+ s|leader \d has not been heard for \d+ s) in epoch \d+: 2 of the 3 voters are needed"
     return re.search(rf"  127\.0\.0\.1:{node.controller_port}: {words}", said) is not None
 
@@ -49,7 +50,7 @@ def status(where: str, option: str = "--bootstrap-controller") -> tuple[int, str
     return done.returncode, done.stdout + done.stderr, time.monotonic() - began
 
 
-def test_a_lone_first_controller_says_which_voters_it_cannot_reach_and_why(tmp_path: Path) -> None:
+def test_the_first_controller_to_start_names_the_unreachable_voters_and_the_reasons(tmp_path: Path) -> None:
     nodes = formatted(tmp_path, c3="no-such-host.invalid:9093")
     first, second, _ = nodes
     with stopping(nodes):
@@ -77,7 +78,7 @@ def test_a_lone_first_controller_says_which_voters_it_cannot_reach_and_why(tmp_p
         assert len(told(first)) == count
 
 
-def test_a_broker_and_a_controller_that_observes_name_whom_they_ask(tmp_path: Path) -> None:
+def test_brokers_and_observing_controllers_name_the_nodes_that_they_query(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 2)
     _, observer = nodes
     broker = broker_of(tmp_path, nodes)
@@ -118,7 +119,7 @@ def test_a_quorum_that_lost_its_majority_is_described_quickly(tmp_path: Path) ->
         assert f"  {broker.bootstrap}: " in said
 
 
-def test_who_sets_a_timeout_waits_so_long(tmp_path: Path) -> None:
+def test_a_configured_timeout_takes_effect(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     patient = tmp_path / "patient.properties"
     patient.write_text("default.api.timeout.ms=90000\n")

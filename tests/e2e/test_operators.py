@@ -1,4 +1,4 @@
-"""What operators and their scripts do to a node: how it is started, watched and stopped."""
+"""Nodes under operators and their scripts: starts, monitoring and stops."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def start(node: Node, before: str = "", *words: str, env: dict[str, str] | None = None) -> None:
-    """Starts the node through a shell that first does `before`, as init scripts do, and waits until it
-    serves."""
+    """Starts the node through a shell that first runs `before`, as init scripts do, and waits until the node
+    accepts requests."""
     log = node.base / "out.log"
     command = f"{before} exec '{BIN}/kafka-server-start' '{node.properties}' {' '.join(words)}"
     with log.open("ab") as out:
@@ -48,7 +48,7 @@ def test_a_node_without_a_home_in_a_folder_that_it_cannot_write(node: Node) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_a_signal_that_the_parent_ignores_stays_ignored(node: Node, number: signal.Signals) -> None:
-    """`nohup`, and `&` in a script: the end of the terminal must not be the end of the node."""
+    """`nohup`, or `&` in a script: the end of the terminal must not stop the node."""
     start(node, f"trap '' {number.name[3:]};")
     assert node.proc is not None
     node.proc.send_signal(number)
@@ -58,7 +58,7 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(node: Node, number: sign
     assert f"{number.name}: shutting down" not in node.log_tail()
 
 
-def test_output_that_nobody_reads_any_more_stops_nothing(node: Node) -> None:
+def test_a_closed_output_pipe_does_not_stop_the_node(node: Node) -> None:
     proc = node.proc = subprocess.Popen(
         [str(BIN / "kafka-server-start"), str(node.properties), "--log-level", "DEBUG"],
         stdout=subprocess.PIPE,
@@ -71,20 +71,20 @@ def test_output_that_nobody_reads_any_more_stops_nothing(node: Node) -> None:
     assert node.stop() == 0
 
 
-def test_a_key_that_is_there_twice_is_told(node: Node) -> None:
+def test_a_repeated_key_is_logged(node: Node) -> None:
     with node.properties.open("a") as f:
         f.write("num.partitions=3\nnum.partitions=5\n")
     start(node)
     assert "num.partitions is set 2 times; the last value, 5, counts" in node.log_tail()
 
 
-def test_a_byte_order_mark_is_no_part_of_a_key(node: Node) -> None:
+def test_a_byte_order_mark_is_not_part_of_a_key(node: Node) -> None:
     node.properties.write_bytes(b"\xef\xbb\xbf" + node.properties.read_bytes().replace(b"\n", b"\r\n"))
     start(node)
     assert node.stop() == 0
 
 
-def test_a_first_start_speaks_of_no_recovery(node: Node) -> None:
+def test_a_first_start_logs_no_recovery(node: Node) -> None:
     start(node)
     assert "not closed cleanly" not in node.log_tail()
     node.kill()
@@ -93,7 +93,7 @@ def test_a_first_start_speaks_of_no_recovery(node: Node) -> None:
     assert "not closed cleanly" not in node.log_tail()  # there is no log yet that could need it
 
 
-def test_port_0_is_advertised_as_the_port_that_was_given(tmp_path: Path) -> None:
+def test_port_0_is_advertised_as_the_bound_port(tmp_path: Path) -> None:
     controller = free_ports(1)[0]
     node = Node(
         tmp_path / "node", extra={"listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller}"}
@@ -112,7 +112,7 @@ def test_port_0_is_advertised_as_the_port_that_was_given(tmp_path: Path) -> None
 
 
 def served(node: Node, connections: int) -> int:
-    """How many of so many connections at once are served."""
+    """The number of connections that are served when this many are opened at once."""
     peers = [Peer(str(number), {"broker": node.broker_port}) for number in range(connections)]
     try:
         return sum(peer.ask(ApiVersionsRequest(), 0).shown != CLOSED for peer in peers)

@@ -1,5 +1,5 @@
-"""Clients that pipeline and read nothing, on a node with many topics: others are served, and memory
-stays bounded."""
+"""Clients that pipeline requests and read no response, on a node with many topics: other clients are served,
+and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def connect(node: Node) -> socket.socket:
 
 
 def served_s(node: Node) -> float:
-    """How long a new client waits for its first answer."""
+    """The time until a new client gets its first response."""
     begin = time.monotonic()
     with connect(node) as s:
         s.sendall(API_VERSIONS)
@@ -64,7 +64,7 @@ def served_s(node: Node) -> float:
 
 
 def answers(s: socket.socket) -> list[int]:
-    """The correlation ids of the answers until the node ends the connection."""
+    """The correlation ids of the responses until the node closes the connection."""
     found = []
     with s.makefile("rb") as stream:
         while head := stream.read(4):
@@ -73,9 +73,9 @@ def answers(s: socket.socket) -> list[int]:
     return found
 
 
-def test_clients_that_pipeline_neither_starve_others_nor_take_memory(node: Node) -> None:
-    """Behind a Fetch that waits, the answers to 99 requests for all topics: 22 MB a connection, were
-    they all made."""
+def test_clients_that_pipeline_neither_starve_others_nor_use_much_memory(node: Node) -> None:
+    """99 requests for all topics follow a Fetch that waits. Their responses would take 22 MB for each
+    connection."""
     assert node.proc is not None
     process = psutil.Process(node.proc.pid)
     served_s(node)
@@ -91,7 +91,7 @@ def test_clients_that_pipeline_neither_starve_others_nor_take_memory(node: Node)
         assert process.memory_info().rss - rss < 40 << 20
 
 
-def test_all_their_answers_come_once_they_read(node: Node) -> None:
+def test_pipelining_clients_get_all_responses_when_they_read(node: Node) -> None:
     with connect(node) as s:
         requests = [fetch(1000), *(frame(n, MetadataRequest(topics=None), 12) for n in range(1, 100))]
         s.sendall(b"".join(requests))
@@ -112,7 +112,7 @@ def test_a_request_of_millions_of_topics_does_not_starve_others(node: Node) -> N
         assert answers(s) == [7, 1]
 
 
-def test_half_closed_connections_come_to_an_end(tmp_path: Any) -> None:
+def test_half_closed_connections_are_closed(tmp_path: Any) -> None:
     with running(Node(tmp_path / "node", extra={"connections.max.idle.ms": 2000})) as node:
         assert node.proc is not None
         process = psutil.Process(node.proc.pid)

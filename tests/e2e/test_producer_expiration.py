@@ -30,7 +30,7 @@ def active_producers(node: Node, topic: str) -> int:
 
 
 def set_for_the_cluster(node: Node, name: str, value: str) -> None:
-    """For all brokers: librdkafka refuses the empty name that this resource has."""
+    """Sets the config for all brokers. librdkafka refuses the empty name of this resource."""
 
     async def ask() -> None:
         connection = await Connection.connect("127.0.0.1", node.broker_port, client_id="test")
@@ -46,8 +46,8 @@ def set_for_the_cluster(node: Node, name: str, value: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_the_expiration_time_of_producers_is_a_dynamic_config_of_the_cluster(tmp_path: Path) -> None:
-    """With the default of a day the producer stays; lowered for the cluster, it is gone at the next
-    check, and stays so."""
+    """With the default of one day the producer is kept. After the config was lowered for the cluster, the
+    next check removes it permanently."""
     with running(Node(tmp_path, extra={"producer.id.expiration.check.interval.ms": 50})) as node:
         admin = node.admin()
         admin.create_topics([NewTopic("t", 1, 1)], operation_timeout=20)["t"].result()

@@ -1,4 +1,5 @@
-"""A quorum whose disks fill up, fail, or lose what was not synced: what was answered is there afterwards.
+"""A quorum whose disks are full, fail, or lose everything that was not synced: every answered change
+survives.
 
 After each fault the logs and snapshots of all nodes are read and compared, as in `test_quorum_violence.py`.
 """
@@ -31,7 +32,7 @@ def quorum_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaig
 
 @pytest.fixture
 def campaign(quorum_at_work: Campaign) -> Iterator[Campaign]:
-    """Whatever a test did or failed at, the next one finds a whole quorum, and no client at work."""
+    """A quorum for all tests of this module. It is restored after each test, and no client runs."""
     yield quorum_at_work
     quorum_at_work.quorum.restore()
     quorum_at_work.stop_and_check()
@@ -39,7 +40,7 @@ def campaign(quorum_at_work: Campaign) -> Iterator[Campaign]:
 
 @pytest.mark.parametrize("whose", ["leader", "follower"])
 @pytest.mark.parametrize("how", ["full", "failed"])
-def test_a_controller_whose_disk_is_broken_stops_and_catches_up_when_it_is_mended(
+def test_a_controller_with_a_failed_disk_stops_and_catches_up_after_the_repair(
     campaign: Campaign, how: str, whose: str
 ) -> None:
     quorum = campaign.quorum
@@ -60,7 +61,7 @@ def test_a_controller_whose_disk_is_broken_stops_and_catches_up_when_it_is_mende
     campaign.stop_and_check_all()
 
 
-def test_what_was_answered_before_the_power_of_all_controllers_failed_is_there(campaign: Campaign) -> None:
+def test_answered_changes_survive_a_power_failure_of_all_controllers(campaign: Campaign) -> None:
     for _ in range(2):
         campaign.load.start()
         campaign.creations_flow("the start")

@@ -1,5 +1,5 @@
-"""A quorum whose links are cut, one way or both: nothing that was answered is lost, and whoever can go
-on goes on.
+"""A quorum whose links are cut in one or both directions: no answered change is lost, and every majority
+with contact continues.
 
 After each cut the logs and snapshots of all nodes are read and compared, as in `test_quorum_violence.py`.
 """
@@ -32,14 +32,14 @@ def quorum_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaig
 
 @pytest.fixture
 def campaign(quorum_at_work: Campaign) -> Iterator[Campaign]:
-    """Whatever a test did or failed at, the next one finds a whole quorum, and no client at work."""
+    """A quorum for all tests of this module. It is restored after each test, and no client runs."""
     yield quorum_at_work
     quorum_at_work.quorum.restore()
     quorum_at_work.stop_and_check()
 
 
 def nothing_is_answered(campaign: Campaign) -> None:
-    """Once those answers have come that were on their way."""
+    """Checks that no request is answered, after the responses that were in flight."""
     seen, since = campaign.load.acknowledged(), time.monotonic()
 
     def quiet() -> bool:
@@ -66,7 +66,7 @@ def isolated(quorum: Quorum, leader: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [isolated, silenced, deafened])
-def test_a_leader_cut_from_its_followers_is_replaced_also_for_the_broker_that_still_reaches_it(
+def test_a_leader_without_links_to_its_followers_is_replaced_even_for_a_broker_that_reaches_it(
     campaign: Campaign, cut: Callable[[Quorum, int], None]
 ) -> None:
     quorum = campaign.quorum
@@ -84,7 +84,7 @@ def test_a_leader_cut_from_its_followers_is_replaced_also_for_the_broker_that_st
     assert quorum.leader() == successor
 
 
-def test_a_follower_cut_from_the_leader_alone_unseats_nobody(campaign: Campaign) -> None:
+def test_a_follower_without_a_link_to_the_leader_does_not_depose_it(campaign: Campaign) -> None:
     quorum = campaign.quorum
     campaign.load.start()
     leader, epoch = quorum.leader(), quorum.epoch()
@@ -99,7 +99,7 @@ def test_a_follower_cut_from_the_leader_alone_unseats_nobody(campaign: Campaign)
     campaign.stop_and_check_all()
 
 
-def test_followers_that_cannot_hear_one_another_elect_nobody_when_the_leader_dies(campaign: Campaign) -> None:
+def test_followers_without_a_link_between_them_elect_no_leader(campaign: Campaign) -> None:
     quorum = campaign.quorum
     campaign.load.start()
     leader, epoch = quorum.leader(), quorum.epoch()

@@ -1,9 +1,9 @@
-"""A quorum of processes that are killed and stopped: what was answered is on every replica's disk
-afterwards, once.
+"""A quorum of processes that are killed and suspended: every replica's disk has each answered change exactly
+once.
 
-Clients create and delete topics and alter a config without pause; after each fault the logs and
-snapshots of three controllers and a broker are read and compared. `python -m tests.e2e.quorum_campaign`
-does the same for as long as wanted.
+Clients create and delete topics and alter a config without pause; after each fault the logs and snapshots of
+three controllers and a broker are read and compared. `python -m tests.e2e.quorum_campaign` repeats this for
+many rounds.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def quorum_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaig
 
 @pytest.fixture
 def campaign(quorum_at_work: Campaign) -> Iterator[Campaign]:
-    """Whatever a test did or failed at, the next one finds a whole quorum, and no client at work."""
+    """A quorum for all tests of this module. It is restored after each test, and no client runs."""
     yield quorum_at_work
     quorum_at_work.quorum.restore()
     quorum_at_work.stop_and_check()
 
 
-def test_what_was_answered_around_five_kills_of_the_leader_is_on_every_disk_once(campaign: Campaign) -> None:
+def test_answered_changes_are_on_every_disk_once_after_five_kills_of_the_leader(campaign: Campaign) -> None:
     campaign.run(5)
     campaign.audit.check_replicas()
     assert len(campaign.rounds) >= 5 and campaign.audit.snapshots > 4
     assert campaign.load.ledger.deleted and campaign.load.ledger.config
 
 
-def test_what_was_answered_before_all_controllers_were_killed_at_once_is_there(campaign: Campaign) -> None:
+def test_answered_changes_survive_a_kill_of_all_controllers(campaign: Campaign) -> None:
     quorum = campaign.quorum
     campaign.load.start()
     campaign.creations_flow("the start")
@@ -58,7 +58,9 @@ def test_what_was_answered_before_all_controllers_were_killed_at_once_is_there(c
     campaign.stop_and_check_all()
 
 
-def test_a_stopped_leader_is_replaced_and_when_it_goes_on_acknowledges_nothing(campaign: Campaign) -> None:
+def test_a_suspended_leader_is_replaced_and_acknowledges_nothing_when_it_continues(
+    campaign: Campaign,
+) -> None:
     quorum = campaign.quorum
     campaign.load.start()
     campaign.creations_flow("the start")
@@ -98,7 +100,7 @@ def test_a_stopped_leader_is_replaced_and_when_it_goes_on_acknowledges_nothing(c
     assert not [name for name in campaign.audit.made if name.startswith("late-")]
 
 
-def test_a_client_of_a_stopped_leader_gets_through_to_its_successor(campaign: Campaign) -> None:
+def test_requests_to_a_suspended_leader_reach_its_successor(campaign: Campaign) -> None:
     quorum = campaign.quorum
     leader = quorum.leader()
     bootstrap = [f"{c.host}:{c.controller_port}" for c in quorum.controllers.values()]
@@ -118,7 +120,7 @@ def test_a_client_of_a_stopped_leader_gets_through_to_its_successor(campaign: Ca
     campaign.stop_and_check_all()
 
 
-def test_a_stopped_follower_is_not_missed_and_catches_up(campaign: Campaign) -> None:
+def test_a_suspended_follower_delays_nothing_and_catches_up(campaign: Campaign) -> None:
     quorum = campaign.quorum
     leader, epoch = quorum.leader(), quorum.epoch()
     follower = quorum.others(leader)[0]

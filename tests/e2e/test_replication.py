@@ -113,7 +113,7 @@ def segment(node: Node, partition: int) -> bytes:
     ["qqq", pytest.param("qjq", marks=pytest.mark.java), pytest.param("jqj", marks=pytest.mark.java)],
 )
 @pytest.mark.timeout(280)
-def test_a_leader_dies_and_comes_back(tmp_path: Path, implementations: str) -> None:
+def test_a_leader_dies_and_returns(tmp_path: Path, implementations: str) -> None:
     if "j" in implementations:
         java.require_java()
     with cluster(tmp_path, implementations) as nodes:
@@ -143,7 +143,7 @@ def test_a_leader_dies_and_comes_back(tmp_path: Path, implementations: str) -> N
 
 
 def move(node: Node, partition: int, target: list[int]) -> None:
-    """Asks for another set of replicas."""
+    """Requests another set of replicas for the partition."""
 
     async def ask() -> None:
         connection = await Connection.connect("127.0.0.1", node.broker_port, client_id="test")

@@ -75,9 +75,9 @@ def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) 
     assert broker.stop() == 0
 
 
-def test_a_broker_that_leaves_without_a_controller_takes_nothing_more(pair: tuple[Node, Node]) -> None:
-    """Nobody can move its leaderships. What it still took might be lost when another replica leads
-    after the restart."""
+def test_a_broker_that_stops_without_a_controller_accepts_no_more_records(pair: tuple[Node, Node]) -> None:
+    """Without a controller its leaderships cannot be moved. Records that it still accepted might be lost
+    when another replica leads after the restart."""
     controller, broker = pair
     controller.start()
     broker.start()
@@ -85,7 +85,7 @@ def test_a_broker_that_leaves_without_a_controller_takes_nothing_more(pair: tupl
     controller.kill()
 
     async def produce_until_refused() -> tuple[int, int]:
-        """(batches that were taken, the error that the next one got)"""
+        """Returns (the number of accepted batches, the error of the next one)."""
         connection = await Connection.connect("127.0.0.1", broker.broker_port, client_id="test")
         record = [(b"k", b"v", [], 1)]
         data = ProduceRequest.PartitionProduceData(index=0, records=build_batch(record))

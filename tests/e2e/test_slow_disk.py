@@ -1,8 +1,8 @@
-"""A node on a slow disk: work that waits for it does not hold the event loop, which Raft, heartbeats
+"""A node on a slow disk: work that waits for the disk does not block the event loop, which Raft, heartbeats
 and clients share.
 
-Each operation of the disk takes as long as SLOW_MS; one that the event loop waited for would show in
-the probe's answers.
+Each operation of the disk takes SLOW_MS. If the event loop waited for one, the response time of the probe
+would show it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def fill(node: Node, topic: str, partitions: int, count: int, size: int) -> None
 
 
 def slow_fsyncs(node: Node, disk: SlowDisk) -> None:
-    """From here on the metadata log is synced in a thread as well: its first slow fsync was found out
-    in the event loop."""
+    """From now on the metadata log is synced in a thread too, because its first slow fsync was measured in
+    the event loop."""
     disk.set(fsync_ms=SLOW_MS)
     create(node, "first-slow-one")
 
@@ -240,7 +240,7 @@ def test_recovering_logs_after_a_kill(node: Node, disk: SlowDisk) -> None:
 
 
 def test_stopping(node: Node, disk: SlowDisk) -> None:
-    """The controller of a combined node goes on until its broker has closed all logs."""
+    """The controller of a combined node continues until its broker has closed all logs."""
     create(node, "t", 4)
     fill(node, "t", 4, 80, 100)
     slow_fsyncs(node, disk)
@@ -306,8 +306,8 @@ def test_loading_the_groups_of_a_broker_that_died(tmp_path: Path, disk: SlowDisk
 
 
 def test_truncating_many_logs(tmp_path: Path, disk: SlowDisk) -> None:
-    """A former leader comes back and cuts what nobody else has off each of its logs. Only the checkpoints
-    of its directory are written at once, whatever the number of logs."""
+    """A former leader returns and truncates each of its logs, because the other replicas do not have its
+    last records. Only the checkpoints of its directory are written synchronously, for any number of logs."""
     (port,) = free_ports(1)
     quorum = {"static": True, "voters": {9: port}}
     extra = {"broker.session.timeout.ms": 6000, "broker.heartbeat.interval.ms": 500}
@@ -355,7 +355,7 @@ def log_bytes(node: Node, partition: str) -> bytes:
 
 
 def truncated_to_1(node: Node) -> set[str]:
-    """The partitions whose logs the node has truncated behind their first record."""
+    """The partitions whose logs the node has truncated after their first record."""
     return set(re.findall(r"\[PartitionLog (\S+)\] Truncating to offset 1 ", node.log_tail(10_000)))
 
 

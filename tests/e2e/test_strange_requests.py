@@ -1,6 +1,5 @@
-"""Well-formed requests that no sane client sends, and the answers that Apache Kafka gives to them (seen
-side by side in tests/interop/test_differential.py): the same codes here, also where there is no Java to
-compare with."""
+"""Well-formed but senseless requests get the error codes of Apache Kafka. tests/interop/test_differential.py
+compares both implementations; these tests need no Java."""
 
 from __future__ import annotations
 
@@ -82,14 +81,14 @@ def test_a_transactional_batch_without_a_transactional_id_is_not_authorised(peer
     assert produce(peer, batch).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_refused_batch_tells_where_the_log_starts(peer: Peer) -> None:
+def test_the_refusal_of_a_batch_has_the_log_start_offset(peer: Peer) -> None:
     late = build_batch([(None, b"v", [], int(time.time() * 1000) + 10**10)])
     answer = produce(peer, late)
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
     assert produce(peer, b"").log_start_offset == -1
 
 
-def test_half_a_batch_is_no_batch(peer: Peer) -> None:
+def test_an_incomplete_batch_is_invalid(peer: Peer) -> None:
     answer = produce(peer, one_record()[:-3])
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_RECORD, -1)
 
@@ -102,7 +101,7 @@ def test_a_topic_with_neither_name_nor_id_is_refused(peer: Peer) -> None:
     assert peer.ask(asked, 12).response.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_operations_on_a_topic_that_cannot_be(peer: Peer) -> None:
+def test_operations_on_a_topic_with_an_illegal_name(peer: Peer) -> None:
     asked = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name="a b")], include_topic_authorized_operations=True
     )
@@ -149,7 +148,7 @@ def test_a_negative_leader_epoch_in_a_fetch_is_none(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("to", LISTENERS)
-def test_acls_are_disabled_where_nothing_enforces_them(peer: Peer, to: str) -> None:
+def test_acls_are_disabled_because_nothing_enforces_them(peer: Peer, to: str) -> None:
     acl = CreateAclsRequest.AclCreation(
         resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=2
     )
@@ -194,7 +193,7 @@ def test_quotas_that_nothing_enforces_are_refused_and_can_be_removed(peer: Peer)
         (DescribeDelegationTokenRequest(), 3),
     ],
 )
-def test_tokens_are_not_for_clients_that_nobody_knows(peer: Peer, request_: Any, version: int) -> None:
+def test_unauthenticated_clients_get_no_tokens(peer: Peer, request_: Any, version: int) -> None:
     for to in LISTENERS if request_.KEY != DescribeDelegationTokenRequest.KEY else ("broker",):
         answer = peer.ask(request_, version, to=to).response
         assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

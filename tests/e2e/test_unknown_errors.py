@@ -1,5 +1,5 @@
-"""A controller of a newer version answers with error codes that this version does not know. Brokers ask
-again."""
+"""A controller of a newer version answers with error codes that this version does not know. Brokers repeat
+their requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused_partitions(request: AlterPartitionRequest) -> AlterPartitionResponse
     )
 
 
-def test_brokers_ask_again_after_error_codes_that_they_do_not_know(tmp_path: Path) -> None:
+def test_brokers_repeat_requests_after_unknown_error_codes(tmp_path: Path) -> None:
     proxied, port = free_ports(2)
     controller = Node(
         tmp_path / "c",

@@ -1,4 +1,4 @@
-"""What a user gets by pip: the wheel in an empty environment, without a compiler, brings a cluster up."""
+"""The installation by pip: the wheel starts a cluster in an empty environment without a compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment that holds the wheel and its dependencies only."""
+    """The bin folder of an environment that has only the wheel and its dependencies."""
     base = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(base), str(ROOT)],
@@ -97,7 +97,7 @@ def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(
     assert "Traceback" not in out.read_text()
 
 
-def test_a_busy_port_is_named_with_what_to_do(
+def test_the_error_for_a_busy_port_names_it_and_the_remedy(
     up: tuple[subprocess.Popen[str], Path], installed: Path, tmp_path: Path
 ) -> None:
     proc, out = up

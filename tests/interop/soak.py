@@ -1,19 +1,19 @@
-"""One metadata quorum of Apache Kafka's controllers and ours, under load and random faults, for as long
-as is wished.
+"""One metadata quorum of Apache Kafka's controllers and ours, under load and random faults, for a given
+time.
 
     python -m tests.interop.soak --minutes 60 --seed 1 --json bench/results/soak.json
 
-Three controllers start as ours, Java's, ours; six times in the run one of them is stopped and goes on
-as the other implementation on the same directory, so that every proportion of two and one occurs. A
-broker of each creates, configures and deletes topics. Every 20 to 60 s the leader or a follower is
-killed or shut down, never two at once; now and then a voter of each kind is removed and added by either
-side's tool, also with a new disk.
+Three controllers start as ours, Java's, ours. Six times in the run one of them is stopped and continues as
+the other implementation on the same directory, so that every mix of two and one occurs. Clients create,
+configure and delete topics through a broker of each implementation. Every 20 to 60 s the leader or a
+follower is killed or shut down, never two at once. From time to time a voter of each implementation is
+removed and added by the tools of either one, also with a new disk.
 
-Checked every few minutes and at the end, while the load is paused: all disks have the same bytes at the
-same offsets, over the whole run; the metadata that the three disks make are equal; every answered
-creation is there with the id that was answered, once, and every deleted one is gone; the brokers tell
-the same. After each fault all three catch up within --bound. The first thing that is not so ends the
-run with status 1; the directories stay where --keep says.
+These conditions are checked every few minutes and at the end, while the load is paused. All disks have the
+same bytes at the same offsets, over the complete run. The three disks give the same metadata. Every answered
+creation exists exactly once, with the answered id, and every deleted topic is gone. Both brokers describe
+the same topics. After each fault all three controllers catch up within --bound. The first violation ends the
+run with status 1; the directories are kept in --keep.
 
 What the random numbers choose depends on the seed alone; when it happens depends on the machine.
 """
@@ -64,7 +64,7 @@ class Soak:
     """The schedule, the checks and the record of a run."""
 
     def __init__(self, args: argparse.Namespace, cluster: Cluster) -> None:
-        """Of a cluster that is up; the load starts at once."""
+        """`cluster` must be running. The load starts at once."""
         self.args, self.random, self.cluster = args, random.Random(args.seed), cluster
         self.load = Load(
             [
@@ -148,7 +148,7 @@ class Soak:
         self.say(f"controllers are {self.cluster.letters}")
 
     def _after(self, fault: Fault) -> None:
-        """Waits for the next answer to each stream, and writes the gaps down."""
+        """Waits for the next response to each stream, and records the gaps."""
         deadline = time.monotonic() + self.args.bound
         for stream in self.load.streams:
             while not stream.ledger.answered or stream.ledger.answered[-1] <= fault.end:
@@ -167,7 +167,8 @@ class Soak:
         )
 
     def _voters(self, number: int) -> None:
-        """Each kind of voter in turn, each pair of tools, every other time with a new disk."""
+        """Replaces a voter: each implementation and each pair of tools in turn, every second time with a new
+        disk."""
         cluster = self.cluster
         kind = ("quorate", "java")[number % 2]
         tools = (("java", "quorate"), ("quorate", "java"), ("java", "java"), ("quorate", "quorate"))[
@@ -189,7 +190,7 @@ class Soak:
     # ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises AssertionError with all that is wrong."""
+        """Checks all conditions. Raises AssertionError with all violations."""
         self.load.pause(self.args.bound)
         watermark = self.cluster.caught_up().high_watermark
         disks = self._disks(watermark)
@@ -224,7 +225,7 @@ class Soak:
         self.load.resume()
 
     def _disks(self, watermark: int) -> dict[int, Disk]:
-        """All three, read when each has everything below the high watermark."""
+        """Reads all three disks, when each has everything below the high watermark."""
         deadline = time.monotonic() + 30
         while True:
             disks = {c.node_id: read_disk(c.data) for c in self.cluster.controllers}
@@ -234,8 +235,8 @@ class Soak:
             time.sleep(0.1)
 
     def _replay(self, disks: dict[int, Disk], end: int) -> None:
-        """Goes through all batches since the last look, from whichever disk has them: no topic twice,
-        no id twice."""
+        """Replays all batches since the last check from any disk that has them. Checks that no topic and no
+        id is created twice."""
         batches: dict[int, DiskBatch] = {}
         for disk in disks.values():
             batches |= {b.base_offset: b for b in disk.batches if self._next_offset <= b.base_offset <= end}
@@ -287,8 +288,8 @@ class Soak:
             )  # fmt: skip
 
     def _memory_is_bounded(self) -> None:
-        """Our broker lives through the whole run: its second half may add little to what the first half
-        took."""
+        """Our broker runs from start to end. Its memory may grow only little in the second half of the
+        run."""
         own = [s for s in self.samples if s["node"] == self.cluster.broker.node_id]
         half = own[len(own) // 2]
         assert own[-1]["rss_mb"] <= 1.25 * half["rss_mb"], own  # type: ignore[operator]
@@ -349,7 +350,8 @@ class Soak:
         }  # fmt: skip
 
     def _gaps(self) -> list[dict[str, object]]:
-        """By kind of fault, role and implementation of the victim, and who has the majority."""
+        """The gaps by kind of fault, role and implementation of the affected controller, and implementation
+        with the majority."""
 
         def key(f: Fault) -> tuple[str, str, str, str]:
             return f.what, f.role, f.victim, "quorate" if f.quorum.count("q") > 1 else "java"
@@ -396,7 +398,7 @@ def versions() -> dict[str, str]:
 
 
 def same_code() -> None:
-    """The nodes must run the code that lies beside this command. Raises SystemExit."""
+    """Checks that the nodes run the code of this repository. Raises SystemExit."""
     asked = [str(BIN / "python"), "-c", "import quorate; print(quorate.__file__)"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(found).is_relative_to(ROOT / "src"):

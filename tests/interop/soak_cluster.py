@@ -1,5 +1,5 @@
-"""The soak's cluster: three controllers that change their implementation, a broker of each, and what is
-done to them."""
+"""The cluster of the soak: three controllers that change their implementation, a broker of each
+implementation, and the faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAUGHT_UP_RECORDS = 100
 
 @dataclass(slots=True)
 class Fault:
-    """One thing that was done to one controller, and what came of it."""
+    """One fault of one controller, and its effect."""
 
     at_s: float
     what: str  # kill, shutdown, swap
@@ -58,7 +58,8 @@ class Change:
 
 @dataclass
 class Cluster(MixedQuorum):
-    """Raises AssertionError for what must not be; the caller keeps the directories then."""
+    """The processes of the cluster. Methods raise AssertionError for a violation; the caller then keeps the
+    directories."""
 
     dice: random.Random = field(default_factory=random.Random)
     bound_s: float = 90
@@ -98,7 +99,7 @@ class Cluster(MixedQuorum):
     # ----------------------------------------------------------------------------------------------
 
     def disturb(self, what: str, role: str, down_s: float) -> Fault:
-        """Kills or stops the leader or a follower, and starts it again, for `swap` as the other
+        """Kills or stops the leader or a follower, and starts it again; with `swap` as the other
         implementation."""
         leader = self.leader()
         if role == "leader":
@@ -139,8 +140,8 @@ class Cluster(MixedQuorum):
     # ----------------------------------------------------------------------------------------------
 
     def change_voter(self, victim: MixedNode, tools: tuple[str, str], new_disk: bool) -> list[Change]:
-        """Removes a voter by the first tool, gives it an empty disk if so wanted, and adds it by the
-        second."""
+        """Removes a voter with the first tool, replaces its disk if requested, and adds it with the second
+        tool."""
         leader = self.leader()
         role = "leader" if victim is leader else "follower"
         key = ("--controller-id", victim.node_id, "--controller-directory-id", victim.directory_text)
@@ -166,8 +167,8 @@ class Cluster(MixedQuorum):
     def _tool(
         self, impl: str, args: tuple[object, ...], done: Callable[[set[tuple[int, bytes]]], bool]
     ) -> int:
-        """Runs kafka-metadata-quorum of either side until it did what it was to do; how many runs that
-        took."""
+        """Runs kafka-metadata-quorum of either implementation until it succeeds. Returns the number of
+        runs."""
         words = [*("--bootstrap-controller", self.bootstrap), *map(str, args)]
         said = []
         for tries in range(1, 6):

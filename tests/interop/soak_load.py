@@ -1,5 +1,5 @@
-"""The soak's stream of changes: topics created, configured and deleted through each broker, and what
-was answered."""
+"""The load of the soak: topics that are created, configured and deleted through each broker, and the
+responses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ATTEMPT_S = 8.0
 
 @dataclass(slots=True)
 class Ledger:
-    """What one stream was told. Every change is asked for until it is answered, so nothing in here is
-    in doubt."""
+    """The responses to one stream. Every change is requested until it is answered, so the outcome of each is
+    known."""
 
     living: dict[str, str] = field(default_factory=dict)
     """topic -> the value of its retention.ms"""
@@ -47,7 +47,7 @@ class Ledger:
 
 
 class Stream:
-    """Changes through one broker, one after the other, with a pause between; `keep` topics live at most."""
+    """Changes through one broker, one after the other, with pauses. At most `keep` topics exist at a time."""
 
     def __init__(self, name: str, bootstrap: str, seed: int, *, pause_s: float, keep: int) -> None:
         self.name, self.ledger = name, Ledger()
@@ -126,7 +126,7 @@ class Stream:
     async def _until(
         self, request: Request, part: Callable[[Any], Any], also: ErrorCode, over: Callable[[], bool]
     ) -> Any:
-        """The answer's part; None when the soak is over before there is one."""
+        """The result of the response, or None if the soak ends before there is one."""
         while True:
             try:
                 answer = part(await self._transport.ask(self._address, request, timeout_s=ATTEMPT_S))
@@ -146,7 +146,7 @@ class Stream:
             await asyncio.sleep(0.02)
 
     async def names(self) -> set[str]:
-        """The topics that the broker tells of."""
+        """The topics in the metadata of the broker."""
         answer = await self._transport.ask(self._address, MetadataRequest(topics=None), timeout_s=ATTEMPT_S)
         return {topic.name for topic in answer.topics if not topic.is_internal}
 
@@ -175,8 +175,8 @@ class Load:
             self.failure = e
 
     def pause(self, timeout_s: float) -> None:
-        """Returns when every change that was asked for is answered. AssertionError when one is not in
-        time."""
+        """Pauses the load. Returns when every requested change is answered. Raises AssertionError if one is
+        not answered in time."""
         self._go.clear()
         deadline = time.monotonic() + timeout_s
         while any(s.asking_since is not None for s in self.streams):
@@ -188,7 +188,7 @@ class Load:
         self._go.set()
 
     def names(self) -> list[set[str]]:
-        """What each broker tells of, only while the load is paused."""
+        """The topics in the metadata of each broker. Only to be called while the load is paused."""
         return [asyncio.run_coroutine_threadsafe(s.names(), self._loop).result(20) for s in self.streams]
 
     def stop(self) -> None:

@@ -1,5 +1,5 @@
-"""kafka-configs --bootstrap-controller, ours and Apache Kafka's, on controllers of both: a controller's
-own configuration is asked of that controller, whoever leads."""
+"""kafka-configs --bootstrap-controller of both implementations, on controllers of both: the configuration of
+a controller is requested from that controller, independent of the leader."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def change_and_take_back(tool: str, asked: Node, target: Node) -> None:
     wait_for("it to be gone", lambda: value not in run("ours", asked, "--describe", *entity)[1], 20, 0.1)
 
 
-def test_all_controllers_at_once_and_one_that_is_not_there(nodes: list[Node]) -> None:
+def test_all_controllers_at_once_and_an_unknown_controller(nodes: list[Node]) -> None:
     assert (
         "Default configs for brokers in the cluster are:"
         in run("ours", nodes[0], "--describe", "--entity-type", "brokers")[1]

@@ -111,14 +111,14 @@ def test_a_partial_request_at_the_end_is_dropped(node: Node) -> None:
         assert ids(answers(s)) == [1, 2]
 
 
-def test_what_was_produced_without_acknowledgement_before_the_end_is_kept(node: Node) -> None:
+def test_records_that_were_produced_without_acks_before_the_end_are_kept(node: Node) -> None:
     before = end_offset(node)
     with connect(node) as s:
         s.sendall(b"".join(produce(i, 0) for i in range(300)))
     wait_for("all records", lambda: end_offset(node) == before + 300, 20)
 
 
-def test_requests_behind_one_that_is_refused_are_not_read(node: Node) -> None:
+def test_requests_after_a_refused_one_are_not_read(node: Node) -> None:
     before = end_offset(node)
     with connect(node) as s:
         s.sendall(metadata(1) + fetch(2, 500) + metadata(3) + struct.pack(">ihhih", 10, 999, 0, 4, -1))

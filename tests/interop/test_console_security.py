@@ -94,7 +94,7 @@ def test_a_wrong_password_ends_the_tool_at_once(secured: tuple[str, Path], tmp_p
     assert len(told) == 1 and "Authentication failed" in told[0], done.stderr
 
 
-def test_a_plaintext_client_is_told_of_tls(secured: tuple[str, Path], tmp_path: Path) -> None:
+def test_the_error_of_a_plaintext_client_mentions_tls(secured: tuple[str, Path], tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("")
     done = console("producer", secured[0], config, stdin="one\n")

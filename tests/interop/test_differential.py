@@ -1,9 +1,9 @@
-"""The same strange requests to this node and to Apache Kafka, and every difference between the answers
-accounted for.
+"""The same unusual requests are sent to Quorate and to Apache Kafka, and every difference between the
+responses is accounted for.
 
-Two kinds: cases that someone thought of (`differential/cases_*.py`), and for every served API requests
-made from their declaration alone (`differential/strange.py`). A difference is either in `ACCEPTED`,
-with the reason, or a failure; so is a row of `ACCEPTED` that nothing needs any more.
+There are hand-written cases (`differential/cases_*.py`), and for every served API requests that are
+generated from its declaration (`differential/strange.py`). A difference that is not in `ACCEPTED`, with its
+reason, is a failure. A row of `ACCEPTED` that no longer matches any difference is a failure too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pair:
     ran: set[str] = field(default_factory=set)
 
     def judge(self, where: str, label: str, mine: Answer, kafkas: Answer) -> list[str]:
-        """Lines for the differences that nobody accepted."""
+        """One line for each difference that is not accepted."""
         found = []
         for line in differences(mine.shown, kafkas.shown):
             row = next((i for i, a in enumerate(ACCEPTED) if a.covers(where, label, line)), None)
@@ -119,7 +119,7 @@ def test_answers_are_apache_kafkas(pair: Pair, name: str) -> None:
 
 
 @pytest.mark.parametrize(("to", "key"), APIS, ids=[f"{to}-{REGISTRY[key].name}" for to, key in APIS])
-def test_strange_fillings_of_every_field_are_answered_alike(pair: Pair, to: str, key: int) -> None:
+def test_unusual_values_in_every_field_get_the_same_responses(pair: Pair, to: str, key: int) -> None:
     spec = REGISTRY[key]
     where = f"strange {spec.name}" if to == "broker" else f"strange {spec.name} to the controller"
 

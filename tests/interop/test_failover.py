@@ -1,5 +1,5 @@
-"""Apache Kafka's brokers when an active controller of ours goes: they too find the next one without
-waiting out a timeout."""
+"""Brokers of Apache Kafka find the next active controller without waiting for a timeout when an active
+controller of ours dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.mixed import MixedQuorum
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
 
-def test_a_java_broker_finds_the_next_active_controller_without_waiting_out_a_timeout(tmp_path: Path) -> None:
+def test_a_java_broker_finds_the_next_active_controller_without_waiting_for_a_timeout(tmp_path: Path) -> None:
     quorum = MixedQuorum(tmp_path, "qqq", brokers_of="j", extra=dict(PATIENT))
     quorum.format()
     with quorum.killed_at_the_end():

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools on metadata files of ours, and our dump tool beside theirs."""
+"""Apache Kafka's tools on metadata files of ours, and our dump tool compared with theirs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def snapshot(image: MetadataImage, tmp_path: Path) -> Path:
     return path
 
 
-def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(
+def test_kafka_dumps_a_snapshot_of_ours_without_warnings(
     snapshot: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--cluster-metadata-decoder", "--files", str(snapshot)]
@@ -156,8 +156,8 @@ def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(
 
 
 def shell(snapshot: Path, path: str, first: str) -> str:
-    """What Kafka's shell shows; asked again while `first` is not there: it does not always wait for
-    what it loads."""
+    """The output of Kafka's shell. The command is repeated until `first` appears, because the shell does not
+    always wait for its load."""
     command = java.command("org.apache.kafka.shell.MetadataShell", "--snapshot", snapshot, "tree", path)
     for _ in range(8):
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)

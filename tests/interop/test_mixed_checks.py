@@ -1,4 +1,4 @@
-"""What the mixed tests and the soak compare disks by notices what it is there for."""
+"""The comparison of disks in the mixed tests and in the soak detects the differences that it must detect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def disk(
     return tmp_path / name
 
 
-def test_other_bytes_at_one_offset_are_a_difference_also_to_what_was_there_before(tmp_path: Path) -> None:
+def test_different_bytes_at_one_offset_are_detected_also_between_two_checks(tmp_path: Path) -> None:
     one = read_disk(disk(tmp_path, "one", [FEATURES], [TopicRecord(name="a", topic_id=ONE)]))
     same = read_disk(disk(tmp_path, "same", [FEATURES], [TopicRecord(name="a", topic_id=ONE)]))
     other = read_disk(disk(tmp_path, "other", [FEATURES], [TopicRecord(name="a", topic_id=TWO)]))
@@ -46,7 +46,7 @@ def test_other_bytes_at_one_offset_are_a_difference_also_to_what_was_there_befor
     assert len(differences({1: other}, 1, known)) == 1
 
 
-def test_a_lost_topic_is_a_difference_of_the_metadata(tmp_path: Path) -> None:
+def test_a_lost_topic_is_detected_in_the_metadata(tmp_path: Path) -> None:
     whole = read_disk(disk(tmp_path, "whole", [FEATURES], [TopicRecord(name="a", topic_id=ONE)]))
     lost = read_disk(disk(tmp_path, "lost", [FEATURES], [FEATURES]))
     assert same_metadata([whole.image_at(1), whole.image_at(1)]) == []
@@ -70,7 +70,7 @@ def test_only_a_deleted_topics_configuration_may_be_left_over(tmp_path: Path) ->
     assert same_metadata([living.image_at(3), without.image_at(3)]) == ["configs differ"]
 
 
-def test_a_hole_and_a_changed_byte_are_not_read_over(tmp_path: Path) -> None:
+def test_a_gap_and_a_changed_byte_are_detected(tmp_path: Path) -> None:
     topic = TopicRecord(name="a", topic_id=ONE)
     with pytest.raises(AssertionError, match="offset 3 where 1 is due"):
         read_disk(disk(tmp_path, "hole", [FEATURES], [topic], base_offsets=[0, 3]))

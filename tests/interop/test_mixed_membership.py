@@ -1,8 +1,8 @@
-"""The voters of a quorum of both implementations, changed under a leader of each, by the tools of
-either side.
+"""The voters of a quorum of both implementations, changed under a leader of each, by the tools of either
+side.
 
-Each quorum starts static, with one controller of the other kind beside two of the leader's, and becomes
-dynamic before the first test; all go on with the same processes.
+Each quorum starts as a static quorum with two controllers of the leader's implementation and one of the
+other. It is upgraded before the first test, and all tests use the same processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UPGRADE = ("upgrade", "--feature", "kraft.version=1")
 
 @pytest.fixture(scope="module", params=["quorate", "java"])
 def static(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedQuorum]:
-    """Led by the implementation that the parameter names, which has two of the three voters."""
+    """A static quorum that the implementation of the parameter leads; it has two of the three voters."""
     implementations = {"quorate": "qqj", "java": "jjq"}[request.param]
     quorum = MixedQuorum(tmp_path_factory.mktemp("quorum"), implementations, static=True)
     quorum.format()
@@ -54,7 +54,8 @@ def dynamic(static: MixedQuorum) -> MixedQuorum:
     wait_for("each voter to tell of itself", possible, 60, 0.5)
     assert finalized(static, leading).get("kraft.version", "0") == "0"
     static.tool(OTHER[leading], "kafka-features", *UPGRADE)
-    static.static = False  # what the tests look for; the properties keep their static voters, which are ignored from now on
+    # Read by the tests. The properties keep their static voters, which are ignored from now on.
+    static.static = False
     return static
 
 
@@ -63,7 +64,7 @@ def leader_kind(quorum: MixedQuorum) -> str:
 
 
 def odd_one(quorum: MixedQuorum) -> MixedNode:
-    """The voter of the other kind."""
+    """The voter of the other implementation."""
     return next(c for c in quorum.controllers if c.impl != leader_kind(quorum))
 
 
@@ -125,7 +126,7 @@ def test_a_voter_is_replaced_by_one_with_a_new_disk_through_a_leader_of_each_kin
 
 
 def test_a_controller_of_ours_joins_by_itself_under_a_leader_of_each_kind(dynamic: MixedQuorum) -> None:
-    """Apache Kafka 4.1 leads such a controller, but has no joining by itself of its own."""
+    """Apache Kafka 4.1 accepts such a controller as a leader, but has no auto-join itself."""
     dynamic.lead(leader_kind(dynamic))
     port = free_ports(1)[0]
     fourth = MixedNode(
@@ -158,7 +159,7 @@ def test_a_leader_of_each_kind_removes_itself_and_is_added_again(dynamic: MixedQ
     dynamic.whole()
 
 
-def test_the_disks_agree_about_all_of_it(dynamic: MixedQuorum, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_disks_agree_after_all_changes(dynamic: MixedQuorum, capsys: pytest.CaptureFixture[str]) -> None:
     dynamic.create("the-last-one")
     dynamic.whole()
     for node in dynamic.nodes:

@@ -1,5 +1,5 @@
-"""One metadata quorum of Apache Kafka's controllers and ours: each votes for, follows and replaces the
-other."""
+"""One metadata quorum of Apache Kafka's controllers and ours: they vote for, follow and replace one
+another."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ def test_elections_by_kill_and_by_shutdown_of_each_side(
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("implementations", ["qqj", "jjq"])
-def test_a_replica_that_is_new_loads_the_others_snapshot(
+def test_a_new_replica_loads_the_snapshot_of_the_other_implementation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], implementations: str, static: bool
 ) -> None:
-    """Controller 3 of the one kind starts late and must load a snapshot that the other kind wrote."""
+    """Controller 3 of one implementation starts late and must load a snapshot that the other implementation
+    has written."""
     quorum = MixedQuorum(tmp_path, implementations, static, extra=dict(SMALL_SNAPSHOTS))
     quorum.format()
     late = quorum.controller(3)

@@ -1,4 +1,4 @@
-"""Groups of the newer protocol (KIP-848) that Apache Kafka made: kept and readable here, and alive
+"""Groups of the newer protocol (KIP-848) that Apache Kafka has created are kept and readable here, and work
 again under Kafka."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stop(node: Node) -> None:
     )
 
 
-def test_a_group_of_the_newer_protocol_survives_our_turn(tmp_path: Path) -> None:
+def test_a_group_of_the_newer_protocol_is_kept(tmp_path: Path) -> None:
     java.require_java()
     node = Node(tmp_path / "node", impl="java")
     with running(node):

@@ -1,5 +1,5 @@
-"""kafka-storage beside Apache Kafka's own: the same words on the same directories, and each reads what
-the other wrote."""
+"""kafka-storage compared with Apache Kafka's: the same output for the same directories, and each reads the
+files of the other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def theirs(*words: object) -> tuple[int, str]:
 
 
 def shape(text: str) -> str:
-    """Without what differs each time, and blank lines (log lines leave some behind)."""
+    """The output without parts that differ in each run, and without blank lines."""
     text = re.sub(r"directory\.id=[\w-]{22}", "directory.id=ID", text)
     text = text.replace('Exception in thread "main" java.lang.RuntimeException: ', "")
     return "\n".join(line for line in text.splitlines() if line.strip() and not line.startswith("\tat "))
@@ -69,7 +69,7 @@ COMMANDS: list[tuple[str, ...]] = [
 ]
 
 
-def test_says_what_kafkas_tool_says(tmp_path: Path) -> None:
+def test_the_output_equals_that_of_kafkas_tool(tmp_path: Path) -> None:
     java.require_java()
     said: dict[str, list[tuple[int, str]]] = {}
     for name, tool in (("ours", ours), ("theirs", theirs)):

@@ -1,4 +1,5 @@
-"""One directory, two implementations in turn: each serves all that the other wrote, and changes it."""
+"""Two implementations use one directory in turn: each serves everything that the other has written, and
+changes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The swap without manners: each implementation is killed at work and the other takes over; neither
-runs beside the other."""
+"""Each implementation is killed under load, and the other continues with its directory. Both never run at
+the same time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 class Faithful(threading.Thread):
-    """One idempotent producer for all lives of a node: every record once, in order, whoever serves."""
+    """One idempotent producer for all processes of a node: every record exists once, in order, under either
+    implementation."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(daemon=True)
@@ -84,8 +85,8 @@ class Faithful(threading.Thread):
 
 
 def settled(load: Load) -> None:
-    """What was acknowledged is there. Kafka answers before all is visible, and leads its partitions one
-    after the other."""
+    """Waits until all acknowledged records can be read. Kafka answers before all of them are visible, and
+    becomes the leader of its partitions one after the other."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -99,7 +100,7 @@ def settled(load: Load) -> None:
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
-def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static: bool) -> None:
+def test_after_a_kill_under_load_the_other_implementation_continues(tmp_path: Path, static: bool) -> None:
     node = Node(tmp_path / "node", extra=dict(BUSY), static=static, impl="java" if static else "quorate")
     node.format()
     load, faithful, ledger = Load(node), Faithful(node), Ledger()
@@ -139,8 +140,8 @@ def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static
         node.kill()
 
 
-def test_the_lock_keeps_the_second_from_running(tmp_path: Path) -> None:
-    """With a metadata directory of its own: without, Kafka's Raft writes for a while before it asks for
+def test_the_lock_prevents_a_second_node(tmp_path: Path) -> None:
+    """With a separate metadata directory. Otherwise Kafka's Raft writes to the directory before it requests
     the lock."""
     metadata = {"metadata.log.dir": tmp_path / "metadata"}
     node = Node(tmp_path / "node", extra=dict(BUSY) | metadata)
@@ -176,7 +177,8 @@ def test_the_lock_keeps_the_second_from_running(tmp_path: Path) -> None:
 
 
 def everything(mode: str, node: Node, sasl_port: int) -> str:
-    """What Kafka's admin client says of all that is not topics; "write" makes one of each first."""
+    """The descriptions of everything except topics by Kafka's admin client; "write" first creates one of
+    each."""
     done = subprocess.run(
         [
             *(
@@ -203,7 +205,7 @@ def everything(mode: str, node: Node, sasl_port: int) -> str:
     return done.stdout
 
 
-def test_what_has_no_handler_here_yet_survives_our_turn(node: Node) -> None:
+def test_data_of_unsupported_features_is_kept(node: Node) -> None:
     """ACLs, quotas, SCRAM, a delegation token, client metrics, group configs, KIP-848 groups,
     transactions (one left open)."""
     sasl_port = free_ports(1)[0]

@@ -63,8 +63,8 @@ def theirs(node: Node, main: str, *args: str) -> str:
 
 
 def settled(text: str) -> list[str]:
-    """Lines without what moves on by itself, those that Java takes from hash tables in an order of
-    their own."""
+    """The lines without values that change by themselves. Lines that Java prints in the order of a hash
+    table are sorted."""
     text = re.sub(r"(HighWatermark: +|Epoch: )\d+", r"\1N", text)
     text = re.sub(r"(?m)^(\d+ +\t\S+\t)\d+ *\t(\d+ +\t)\d+ *\t\d+ *\t", r"\1N\t\2N\tN\t", text)
     text = re.sub(r"(?m)(Configs: )(.*)$", lambda m: m[1] + ",".join(sorted(m[2].split(","))), text)
@@ -131,7 +131,7 @@ def test_committed_offsets_read_the_same(node: Node) -> None:
     )
 
 
-def test_what_each_writes_the_other_reads(node: Node) -> None:
+def test_each_tool_reads_what_the_other_has_written(node: Node) -> None:
     lines = "".join(f"{i}\tvalue {i}\n" for i in range(100))
     keyed = ["--topic", "both", "--property", "parse.key=true"]
     ours(node, "kafka-console-producer", *keyed, "--compression-codec", "snappy", stdin=lines)

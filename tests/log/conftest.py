@@ -42,8 +42,8 @@ def golden(golden_archive: Path, tmp_path: Path):
 
 @pytest.fixture(autouse=True)
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths that were synced, in order. The disk itself is spared: what it does then cannot be seen
-    by a test."""
+    """The paths that were synced, in order. No fsync is performed, because a test cannot observe its effect
+    on the disk."""
     paths: list[str] = []
 
     def note(fd: int) -> None:

@@ -1,4 +1,4 @@
-"""Helpers of this room's tests: logs in a temporary directory, and what they hold."""
+"""Helpers of the tests of logs: logs in a temporary directory, and their contents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_log(
 def put(
     log: PartitionLog, *values: bytes, epoch: int = 0, timestamp: int = NOW, now_ms: int = NOW, **options: Any
 ) -> AppendInfo:
-    """One batch, as a client's."""
+    """Appends one batch as a client would."""
     return log.append_as_leader(
         build_batch([(b"k", v, [], timestamp) for v in values], **options), epoch, now_ms
     )

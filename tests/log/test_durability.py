@@ -1,4 +1,4 @@
-"""What is synced, and in which order."""
+"""Which files are synced, and in which order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_append_syncs_nothing(tmp_path: Path, synced: list[str]) -> None:
     assert synced == []
 
 
-def test_a_first_flush_makes_the_log_findable_and_later_ones_sync_its_data_alone(
+def test_the_first_flush_syncs_the_directories_and_later_ones_only_the_data(
     tmp_path: Path, synced: list[str]
 ) -> None:
     log = open_log(tmp_path)
@@ -65,10 +65,10 @@ def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(
 
 @pytest.mark.parametrize("stop", ["kill", "orderly", "flush"])
 @pytest.mark.parametrize("epoch", [0, 7], ids=["the epoch before", "a later epoch"])
-def test_a_truncation_syncs_nothing_and_the_epochs_that_it_cut_do_not_come_back(
+def test_a_truncation_syncs_nothing_and_removed_epochs_do_not_return(
     tmp_path: Path, synced: list[str], stop: str, epoch: int
 ) -> None:
-    """A broker that follows thousands of partitions may have to cut them all in one turn of its loop."""
+    """A follower of thousands of partitions may have to truncate all of them in one turn of its loop."""
     log = open_log(tmp_path)
     for i in range(4):
         put(log, b"%d" % i, epoch=0 if i < 2 else 5)
@@ -90,7 +90,7 @@ def test_a_truncation_syncs_nothing_and_the_epochs_that_it_cut_do_not_come_back(
     assert again.epochs.entries() == ([(0, 0)] if epoch == 0 else [(0, 0), (7, 1)])
 
 
-def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_notes_the_epoch_later(
+def test_a_log_that_is_verified_at_every_start_syncs_only_its_data_and_writes_epochs_later(
     tmp_path: Path, synced: list[str]
 ) -> None:
     log = open_log(tmp_path)
@@ -115,10 +115,11 @@ def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_m
     assert "leader-epoch-checkpoint.tmp" in names(synced) and log.recovery_point == 1
 
 
-def test_where_only_a_torn_tail_is_cut_a_segment_is_durable_before_the_next_one_has_a_name(
+def test_a_segment_of_the_metadata_log_is_durable_before_the_next_one_is_created(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a crash within the roll leaves a torn segment and an empty one behind it, as damage would."""
+    """Otherwise a crash during the roll leaves a torn segment and an empty one after it, which looks like
+    damage."""
     log = open_log(tmp_path, cuts_torn_tail_only=True)
     put(log, b"a")
     before: list[str] = []
@@ -128,10 +129,10 @@ def test_where_only_a_torn_tail_is_cut_a_segment_is_durable_before_the_next_one_
     assert f"{0:020d}.log" in before
 
 
-def test_segments_that_a_truncation_removes_are_gone_for_good_before_anything_is_written(
+def test_the_removal_of_truncated_segments_is_durable_before_anything_is_written(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    """Else a crash brings them back behind what was written and acknowledged since."""
+    """Otherwise they could return after a crash, after records that were acknowledged since."""
     log = open_log(tmp_path)
     put(log, b"a")
     put(log, b"b")
@@ -184,7 +185,7 @@ def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(
     assert "a bug" in caplog.text
 
 
-def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(
+def test_a_sync_that_fails_in_the_background_is_reported_by_the_next_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = LogManager([tmp_path], LogConfig(segment_bytes=200), OpenFiles(8), now_ms=lambda: NOW)
@@ -213,7 +214,7 @@ def test_an_atomic_write_syncs_the_file_before_the_rename_and_the_directory_afte
     assert synced == [str(tmp_path / "file.tmp"), "renamed", str(tmp_path)]
 
 
-def test_the_clean_shutdown_marker_is_the_last_thing_and_goes_first(
+def test_the_clean_shutdown_marker_is_written_last_and_removed_first(
     tmp_path: Path, synced: list[str]
 ) -> None:
     logs = LogManager([tmp_path], LogConfig(), OpenFiles(8), now_ms=lambda: NOW)

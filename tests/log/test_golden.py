@@ -1,4 +1,5 @@
-"""Directories of Apache Kafka 4.1.1: what it wrote is read, and said as it says it."""
+"""Directories that Apache Kafka 4.1.1 has written: they are loaded completely, and written back with the
+same bytes."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_every_partition_is_loaded_with_its_records(golden: Copy, state: str) ->
 
 
 @pytest.mark.parametrize("state", ["data", "running"])
-def test_transactions_are_known(golden: Copy, state: str) -> None:
+def test_transactions_are_loaded(golden: Copy, state: str) -> None:
     logs = loaded(golden(state))
     log = logs.get("plain", 0)
     assert log is not None
@@ -76,7 +77,7 @@ def test_transactions_are_known(golden: Copy, state: str) -> None:
     assert (header.producer_id, header.base_offset, header.is_transactional) == (producer, first, True)
 
 
-def test_producers_are_known_alike_after_an_orderly_stop_and_after_a_kill(golden: Copy) -> None:
+def test_the_same_producers_are_loaded_after_a_clean_stop_and_after_a_kill(golden: Copy) -> None:
     def producers(state: str) -> dict[str, list[tuple[int, int, int]]]:
         found = {}
         for log in loaded(golden(state)).all_logs():

@@ -19,7 +19,7 @@ from tests.support.cluster import wait_for
 from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, contents, manager, names, put
 
 
-def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
+def test_logs_are_loaded_after_a_clean_stop(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     assert logs.load() == [] and logs.previous_broker_epoch == -1
     for partition in range(3):
@@ -42,7 +42,7 @@ def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
         assert (log.recovery_point, contents(log)) == (2, [(0, b"a"), (1, b"b")])
 
 
-def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
+def test_logs_are_recovered_after_a_kill(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", segment_bytes=400)
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID)
@@ -68,8 +68,8 @@ def all_files(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("before", ["kill", "stop"])
-def test_a_directory_that_was_not_loaded_is_left_as_it_was(tmp_path: Path, before: str) -> None:
-    """A broker that is told to stop before it has heard of a controller has not read its logs."""
+def test_a_directory_that_was_not_loaded_is_not_changed(tmp_path: Path, before: str) -> None:
+    """A broker that is stopped before it has found a controller has not read its logs."""
     directory = tmp_path / "d"
     logs = manager(directory)
     logs.load()
@@ -106,8 +106,9 @@ def test_a_marker_gets_the_epoch_of_a_broker_that_registered_and_stopped_before_
     assert manager(tmp_path / "d").previous_broker_epoch == 44
 
 
-def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
-    """The first directory is loaded, the second in part: an error that is none of a disk ends the start."""
+def test_an_incomplete_load_does_not_end_in_a_clean_shutdown(tmp_path: Path) -> None:
+    """The first directory is loaded, the second only partly: an error that is not a disk failure ends the
+    start."""
     first, second = tmp_path / "1", tmp_path / "2"
     logs = manager(first, second)
     logs.load()
@@ -134,9 +135,9 @@ def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stop", ["killed", "checkpointed, then killed", "closed"])
 def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: str) -> None:
-    """Its leader's records were deleted up to 50. The on-disk form is Kafka's: an empty segment with
-    that name, a recovery point and a high watermark; no log start, since it does not pass the first
-    segment's."""
+    """The leader's records were deleted up to offset 50. The files are Kafka's: an empty segment with this
+    base offset, a recovery point and a high watermark. There is no log start offset, because it equals the
+    base offset of the first segment."""
     logs = manager(tmp_path / "d")
     logs.load()
     logs.get_or_create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
@@ -168,7 +169,9 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     assert names(tmp_path / "d") == set() and len(logs) == 49
 
 
-def test_a_new_log_goes_where_it_is_told_or_where_the_fewest_are(tmp_path: Path) -> None:
+def test_a_new_log_is_placed_in_the_given_directory_or_in_the_one_with_the_fewest_logs(
+    tmp_path: Path,
+) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
     told = [
@@ -190,7 +193,7 @@ def test_a_log_keeps_the_descriptors_of_all_logs_within_the_limit(tmp_path: Path
     assert all(contents(log) == [(i, b"%d" % i) for i in range(3)] for log in logs.all_logs())
 
 
-def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
     for name in (
@@ -214,7 +217,7 @@ def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
     assert names(directory / "backup-2024") == {"precious"}
 
 
-def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Path) -> None:
+def test_a_stray_log_without_a_topic_id_is_renamed(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
     put(logs.get_or_create("t", 0, None), b"a")
@@ -279,8 +282,8 @@ def test_strays_are_deleted(tmp_path: Path) -> None:
     assert sorted(log.partition for log in logs.all_logs()) == [1, 3]
 
 
-def test_a_stray_whose_name_is_wanted_is_set_aside_with_its_records(tmp_path: Path) -> None:
-    """A flipped bit in partition.metadata makes a partition a stray: that must not cost its records."""
+def test_a_stray_whose_name_is_assigned_to_this_broker_is_renamed_with_its_records(tmp_path: Path) -> None:
+    """A flipped bit in partition.metadata makes a log a stray. Its records must not be lost."""
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
     put(logs.get_or_create("t", 0, TOPIC_ID), b"a")
@@ -308,7 +311,7 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("old", [0, 1])
 @pytest.mark.parametrize("stop", ["stop", "kill"])
-def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(
+def test_the_log_of_an_earlier_topic_in_another_directory_is_renamed(
     tmp_path: Path, old: int, stop: str
 ) -> None:
     """Its directory was offline when the topic was deleted and created again."""
@@ -369,7 +372,7 @@ def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: 
         logs.get_or_create("v", 0, TOPIC_ID)
 
 
-def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_in_order(
+def test_a_directory_that_failed_in_the_background_is_not_marked_as_cleanly_closed(
     tmp_path: Path,
 ) -> None:
     dirs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
@@ -402,7 +405,7 @@ def test_a_disk_error_names_the_directory_that_failed(
     assert caught.value.directory == str(tmp_path / "b")
 
 
-def test_epochs_differ_or_a_marker_is_missing_and_no_epoch_is_claimed(tmp_path: Path) -> None:
+def test_no_broker_epoch_is_reported_if_markers_differ_or_one_is_missing(tmp_path: Path) -> None:
     for directory, epoch in (("a", 5), ("b", 6)):
         logs = manager(tmp_path / directory)
         logs.load()
@@ -423,7 +426,7 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
     assert {log.config.segment_ms for log in (first, second, other)} == {9}
 
 
-def test_flush_ms_is_honoured(tmp_path: Path) -> None:
+def test_flush_ms_takes_effect(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", now_ms=NOW + 100, flush_ms=100)
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID, now_ms=NOW)
@@ -546,7 +549,7 @@ def test_producers_that_expired_while_the_broker_was_down_are_not_loaded(
     assert known_producers(again.get("t", 0)) == known
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     for partition in range(3):

@@ -38,7 +38,7 @@ def test_properties_are_read_as_java_reads_them(text: str, want: dict[str, str])
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+def test_written_properties_are_read_back(values: dict[str, str]) -> None:
     values = {k: v for k, v in values.items() if not any("\ud800" <= c <= "\udfff" for c in k + v)}
     assert properties_text.parse(properties_text.render(values)) == values
 
@@ -65,7 +65,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         ("version=1\nnode.id=1\ncluster.id=x\ndjrectory.id=mwBBvG3oSIWDRk7crIrIug", "djrectory.id"),
     ],
 )
-def test_a_bad_file_is_refused_by_key_and_value(tmp_path: Path, text: str, names: str) -> None:
+def test_the_error_for_an_invalid_file_names_key_and_value(tmp_path: Path, text: str, names: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(MetaPropertiesError, match=r"meta\.properties") as e:
         meta_properties.read(tmp_path)
@@ -92,10 +92,8 @@ def test_directories_of_one_node_must_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["link", "a/../a", "link/../a"])
-def test_one_directory_under_two_names_is_told_as_that_and_keeps_its_id(
-    tmp_path: Path, spelling: str
-) -> None:
-    """Whoever removed the id, as from a copy, would make a voter a stranger to its quorum."""
+def test_one_directory_under_two_names_is_refused_and_keeps_its_id(tmp_path: Path, spelling: str) -> None:
+    """If the id were removed, as from a copied directory, the quorum would no longer know this voter."""
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
     meta_properties.write(tmp_path / "a", MetaProperties("x", 1, random_uuid()))
@@ -107,7 +105,7 @@ def test_one_directory_under_two_names_is_told_as_that_and_keeps_its_id(
     assert "directory.id" not in str(e.value)
 
 
-def test_one_directory_under_two_names_is_seen_before_it_is_there(tmp_path: Path) -> None:
+def test_one_directory_under_two_names_is_detected_before_it_exists(tmp_path: Path) -> None:
     with pytest.raises(MetaPropertiesError, match="are the same directory"):
         meta_properties.refuse_same_directory([tmp_path / "a", tmp_path / "b" / ".." / "a"])
 
@@ -144,7 +142,7 @@ def test_the_id_of_a_copy_is_never_taken_from_where_the_metadata_log_is(
     assert meta_properties.read(c) == MetaProperties("x", 1), "nothing is written before all is checked"
 
 
-def test_a_missing_directory_id_is_made_and_kept(tmp_path: Path) -> None:
+def test_a_missing_directory_id_is_created_and_kept(tmp_path: Path) -> None:
     meta_properties.write(tmp_path, MetaProperties("x", 1))
     made = meta_properties.load([tmp_path], node_id=1).directory_ids[tmp_path]
     assert meta_properties.load([tmp_path], node_id=1).directory_ids[tmp_path] == made

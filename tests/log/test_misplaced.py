@@ -1,5 +1,5 @@
-"""Bytes that no checksum covers: a batch's base offset is checked against its place; ends against what
-was committed."""
+"""Bytes that no checksum covers: the base offset of a batch is checked against its position, and the end of
+a log against its high watermark."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("byte", range(8))
 @pytest.mark.parametrize("batch", [0, 2, 3])
-def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(
+def test_a_lookup_that_finds_a_batch_with_a_wrong_base_offset_fails(
     tmp_path: Path, batch: int, byte: int
 ) -> None:
-    """Silence would be worse than an error: its records would be skipped, or waited for without an end."""
+    """Without an error its records would be skipped, or a reader would wait for them forever."""
     log = open_log(tmp_path, index_interval_bytes=50)
     for i in range(6):
         put(log, b"%d" % i, b"x")
@@ -52,7 +52,7 @@ def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(
 
 
 @pytest.mark.parametrize("byte", range(8))
-def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(
+def test_the_end_of_a_log_is_not_taken_from_a_batch_with_a_wrong_base_offset(
     tmp_path: Path, byte: int
 ) -> None:
     log = open_log(tmp_path)
@@ -71,8 +71,11 @@ def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(
     ("batch", "byte"),
     [(b, i) for b in (2, 4) for i in (0, 3, 6, 8, 16) if (b, i) not in ((4, 6), (4, 0), (4, 3))] + [(2, 11)],
 )
-def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch: int, byte: int) -> None:
-    """Recovery after a kill may cut there, as Kafka's does; a log that was closed was whole."""
+def test_a_cleanly_closed_log_is_not_truncated_at_a_damaged_header(
+    tmp_path: Path, batch: int, byte: int
+) -> None:
+    """Recovery after a kill may truncate the log there, as in Kafka. A log that was closed cleanly was
+    complete."""
     log = open_log(tmp_path)
     for i in range(5):
         put(log, b"%d" % i, b"x")
@@ -85,7 +88,7 @@ def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch
     assert path.read_bytes() == before
 
 
-def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(
+def test_a_damaged_batch_does_not_cause_a_rebuild_of_the_indexes_at_each_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from quorate.log.segment.segment import Segment
@@ -108,8 +111,9 @@ def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(
     assert len(rebuilt) <= 1
 
 
-def test_a_damaged_batch_does_not_take_the_records_behind_it_along(tmp_path: Path) -> None:
-    """Neither while the log is open nor after a clean stop, which would save indexes that end there."""
+def test_the_records_after_a_damaged_batch_stay_readable(tmp_path: Path) -> None:
+    """This holds while the log is open and after a clean stop, which would otherwise save indexes that end
+    there."""
     log = open_log(tmp_path, index_interval_bytes=300)
     for i in range(60):
         put(log, bytes(100), timestamp=NOW + i)
@@ -145,7 +149,7 @@ def test_a_closed_log_opens_after_a_damaged_batch_was_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("left", [0, 0.5])
-def test_a_log_that_ends_before_its_high_watermark_says_what_is_lost(
+def test_the_number_of_lost_records_is_logged_if_a_log_ends_before_its_high_watermark(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, left: float
 ) -> None:
     directory = tmp_path / "d"

@@ -1,4 +1,4 @@
-"""A log against a list: whatever is done, in whatever order, with stops in between, both hold the same."""
+"""Compares a log with a list: after random operations and restarts, both have the same contents."""
 
 from __future__ import annotations
 

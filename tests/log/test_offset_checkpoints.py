@@ -29,9 +29,9 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
     assert found is not None and found.log_start_offset == 2
 
 
-def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tmp_path: Path) -> None:
-    """A log start above its end would delete all its records, a recovery point above it would leave
-    them unchecked."""
+def test_checkpoints_of_a_deleted_log_do_not_apply_to_the_next_log_of_its_name(tmp_path: Path) -> None:
+    """A log start offset after the end of the new log would delete all its records. A recovery point after
+    its end would leave them unverified."""
     logs = manager(tmp_path / "d")
     logs.load()
     first = logs.get_or_create("t", 0, TOPIC_ID)
@@ -55,11 +55,11 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
     assert contents(found) == [(0, b"a"), (1, b"b")]
 
 
-def test_a_log_that_recovery_ends_before_its_recovery_point_is_recovered_from_there_again(
+def test_a_recovery_point_after_the_end_of_a_recovered_log_is_lowered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A truncation to an offset inside of a batch leaves an end that is not on disk. Records that a killed
-    node has appended below it belong to a leader epoch that only they tell."""
+    """After a truncation to an offset inside of a batch, the end of the log is not on disk. The leader epoch
+    of records that a killed node has appended below it is only in these records."""
 
     def started() -> PartitionLog:
         logs = manager(tmp_path / "d", segment_bytes=300)
@@ -86,7 +86,7 @@ def test_a_log_that_recovery_ends_before_its_recovery_point_is_recovered_from_th
 
 
 @pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])
-def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path, target: int) -> None:
+def test_checkpoints_of_a_truncated_log_are_lowered(tmp_path: Path, target: int) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID)
@@ -132,7 +132,7 @@ def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(t
     logs.close()
 
 
-def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(
+def test_the_recovery_point_passes_a_rolled_segment_when_its_epochs_are_durable(
     tmp_path: Path,
 ) -> None:
     logs = manager(tmp_path / "d")
@@ -148,7 +148,7 @@ def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_t
 
 
 def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tmp_path: Path) -> None:
-    """Two threads write: the periodic job, and whoever cannot wait for it."""
+    """Two threads write: the periodic job, and an operation that cannot wait for it."""
     logs = manager(tmp_path / "d")
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID)
@@ -219,7 +219,7 @@ def test_a_checkpoint_that_is_being_written_during_a_truncation_is_replaced(
     logs.close()
 
 
-def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(
+def test_checkpoints_collected_before_a_deletion_do_not_apply_to_the_next_log_of_that_name(
     tmp_path: Path,
 ) -> None:
     logs = manager(tmp_path / "d")
@@ -241,7 +241,7 @@ def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_ne
     ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
 )
 @pytest.mark.parametrize("content", [b"9\n", b"0\n5\n", bytes(range(150, 150 + 40))])
-def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_damaged_checkpoint_only_costs_time(tmp_path: Path, name: str, content: bytes) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     put(logs.get_or_create("t", 0, TOPIC_ID), b"a", b"b")

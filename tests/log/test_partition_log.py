@@ -48,7 +48,7 @@ def test_offsets_follow_each_other_and_are_patched_into_the_batch(tmp_path: Path
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda x: memoryview(bytearray(x))])
-def test_any_buffer_is_taken_and_left_as_it_is(tmp_path: Path, make: type) -> None:
+def test_any_buffer_can_be_appended_and_is_not_changed(tmp_path: Path, make: type) -> None:
     log = open_log(tmp_path)
     data = build_batch([(b"k", b"v", [], NOW)])
     given = make(data)
@@ -58,7 +58,7 @@ def test_any_buffer_is_taken_and_left_as_it_is(tmp_path: Path, make: type) -> No
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_every_codec_is_stored_as_it_came(tmp_path: Path, codec: Compression) -> None:
+def test_compressed_batches_are_stored_unchanged(tmp_path: Path, codec: Compression) -> None:
     log = open_log(tmp_path)
     data = build_batch([(b"k", b"v" * 50, [], NOW)] * 30, compression=codec)
     log.append_as_leader(data, 2, NOW)
@@ -81,7 +81,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     assert refused(open_log(tmp_path), bytes(data)) == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_cut_batch_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_batch_is_refused(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     data = build_batch([(b"k", b"v", [], NOW)])
     for size in range(len(data)):
@@ -137,7 +137,7 @@ def test_the_raft_leaders_batches_are_written_as_they_are(tmp_path: Path) -> Non
         )
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_leaves_out_a_cut_batch(tmp_path: Path) -> None:
+def test_a_follower_keeps_offsets_and_epochs_and_ignores_an_incomplete_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     first = build_batch([(None, b"a", [], NOW)] * 3, base_offset=0, leader_epoch=2)
     second = build_batch(
@@ -150,7 +150,7 @@ def test_a_follower_keeps_offsets_and_epochs_and_leaves_out_a_cut_batch(tmp_path
     assert contents(log) == [(0, b"a"), (1, b"a"), (2, b"a"), (10, b"b")]
 
 
-def test_a_follower_refuses_what_it_has(tmp_path: Path) -> None:
+def test_a_follower_refuses_records_that_it_already_has(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     data = build_batch([(None, b"a", [], NOW)] * 3, base_offset=0, leader_epoch=2)
     log.append_as_follower(data)
@@ -200,7 +200,7 @@ def test_a_read_stops_before_the_batch_at_the_upper_offset(long_log, upper: int)
     assert len(found) == min(upper, 600) // 2 * 2
 
 
-def test_a_region_carries_the_bytes_of_the_file(long_log) -> None:
+def test_a_region_has_the_bytes_of_the_file(long_log) -> None:
     data = long_log.read(10, 2_000)
     assert sum(len(part) for part in data.parts) == data.size == 2_000
     assert b"".join(part.read() for part in data.parts) == long_log.read_bytes(10, 2_000)
@@ -278,7 +278,7 @@ def test_epochs_are_taken_from_batches(tmp_path: Path) -> None:
     assert [log.epoch_for_offset(offset) for offset in range(8)] == [2, 2, 2, 2, 3, 3, 7, 7]
 
 
-def test_an_epoch_without_records_is_noted(tmp_path: Path) -> None:
+def test_an_epoch_without_records_is_recorded(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, b"a", epoch=1)
     log.assign_epoch(4, 1)
@@ -288,7 +288,7 @@ def test_an_epoch_without_records_is_noted(tmp_path: Path) -> None:
 # --- truncation -----------------------------------------------------------------------------------
 
 
-def test_truncation_drops_whole_batches_and_what_belongs_to_them(long_log) -> None:
+def test_truncation_removes_complete_batches_their_timestamps_and_their_epochs(long_log) -> None:
     long_log.high_watermark = 600
     assert long_log.truncate_to(401) and not long_log.truncate_to(401)
     assert (long_log.log_end_offset, long_log.high_watermark) == (401, 401)
@@ -319,7 +319,7 @@ def test_truncation_below_the_log_starts_over(long_log) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_that_starts_above_0_has_files_before_its_first_append(tmp_path: Path, clean: bool) -> None:
-    """As in Kafka, the name of an empty segment tells where the log starts; nothing else on disk does."""
+    """As in Kafka, only the name of an empty segment on disk shows where the log starts."""
     log = open_log(tmp_path)
     log.truncate_fully_and_start_at(70)
     assert {"00000000000000000070.log", "partition.metadata"} <= files_of(log)
@@ -440,7 +440,7 @@ def test_the_high_watermark_only_rises_and_stays_in_the_log(tmp_path: Path) -> N
         assert log.high_watermark == expected
 
 
-def test_flush_messages_is_honoured(tmp_path: Path) -> None:
+def test_flush_messages_takes_effect(tmp_path: Path) -> None:
     log = open_log(tmp_path, flush_messages=3)
     put(log, b"a", b"b")
     assert log.recovery_point == 0

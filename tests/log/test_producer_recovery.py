@@ -1,5 +1,5 @@
-"""Producer state found on disk equals the state that the writer had in memory, whatever was written and
-however it stopped."""
+"""The producer state that is loaded from disk equals the state in memory before the stop, for any history
+and any kind of stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS = st.lists(
 
 
 class Writer:
-    """Producers as well-behaved clients have them."""
+    """Idempotent producers that follow the protocol."""
 
     def __init__(self, root: Path) -> None:
         self.log = open_log(root, OpenFiles(4), segment_bytes=1_000)
@@ -164,7 +164,8 @@ def reopen(log: PartitionLog, *, clean: bool) -> PartitionLog:
 
 
 def assert_known(log: PartitionLog, offsets: dict[int, int]) -> None:
-    """Batches with these sequence numbers are taken for retries of what lies at these offsets."""
+    """Asserts that batches with these sequence numbers are recognised as retries of the batches at these
+    offsets."""
     end = log.log_end_offset
     for sequence, offset in offsets.items():
         info = send(log, sequence)
@@ -177,11 +178,11 @@ LAST_FIVE = {2 * i: 2 * i for i in range(1, 6)}  # sequence -> offset, of six ba
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("roll_after", [-1, 0, 3, 5])
-def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(
+def test_the_last_five_batches_of_a_producer_are_recognised_after_a_restart(
     tmp_path: Path, clean: bool, roll_after: int
 ) -> None:
-    """A producer may have five requests in flight; it sends all of them again if their answers were
-    lost by the restart."""
+    """A producer may have five requests in flight. It repeats all of them if the restart has lost their
+    responses."""
     log = open_log(tmp_path)
     for i in range(6):
         send(log, 2 * i)
@@ -196,7 +197,7 @@ def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(
     assert send(log, 12).first_offset == 12
 
 
-def test_the_last_five_batches_of_a_producer_are_known_after_truncation(tmp_path: Path) -> None:
+def test_the_last_five_batches_of_a_producer_are_recognised_after_a_truncation(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for i in range(7):
         send(log, 2 * i)
@@ -206,7 +207,7 @@ def test_the_last_five_batches_of_a_producer_are_known_after_truncation(tmp_path
     assert_known(log, LAST_FIVE)
 
 
-def test_a_follower_that_has_restarted_knows_the_last_five_batches_as_a_leader(tmp_path: Path) -> None:
+def test_a_restarted_follower_recognises_the_last_five_batches_as_a_leader(tmp_path: Path) -> None:
     leader = open_log(tmp_path, name="topic-0")
     for i in range(6):
         send(leader, 2 * i)
@@ -248,7 +249,7 @@ def test_sequence_numbers_that_wrap_are_restored(tmp_path: Path) -> None:
 def test_how_far_back_batches_are_searched_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer whose earlier batches lie far back must not make each start read the whole log."""
+    """A producer with old batches must not make each start read the complete log."""
     log = open_log(tmp_path, segment_bytes=100_000)
     for i in range(3):
         send(log, 2 * i)
@@ -273,7 +274,7 @@ def test_how_far_back_batches_are_searched_is_bounded(
 
 
 @pytest.mark.parametrize(("cut", "known"), [(1, 5), (4, 5), (9, 5), (2 * RECENT_BATCHES_READ, 5)])
-def test_a_truncation_reads_the_end_of_the_log_alone(
+def test_a_truncation_reads_only_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, known: int
 ) -> None:
     """A follower truncates in the event loop. Reading a segment of a gigabyte there would cost a broker
@@ -300,9 +301,9 @@ def test_a_truncation_reads_the_end_of_the_log_alone(
     assert send(log, 2 * (last + 1)).first_offset == 2 * (last + 1)
 
 
-def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(tmp_path: Path) -> None:
-    """One is not touched, one loses some batches, one all that are retained, one an epoch, one is gone,
-    one wrote long ago."""
+def test_producers_after_a_truncation_are_those_of_a_complete_replay(tmp_path: Path) -> None:
+    """One producer is not affected, one loses some batches, one all retained batches, one its latest epoch,
+    one disappears, and one has written long ago."""
     log = open_log(tmp_path, segment_bytes=200_000)
     send(log, 0, producer=6)
     for _ in range(2 * RECENT_BATCHES_READ):
@@ -339,7 +340,7 @@ def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(t
     assert states() == found
 
 
-def test_a_producer_with_all_of_its_batches_makes_no_start_search(
+def test_no_search_is_needed_for_a_producer_with_all_of_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(tmp_path)
@@ -353,9 +354,9 @@ def test_a_producer_with_all_of_its_batches_makes_no_start_search(
     assert not looked
 
 
-def test_damage_in_front_of_the_end_does_not_keep_a_closed_log_from_opening(tmp_path: Path) -> None:
-    """What was flushed is not read at a clean start in Kafka; searching for batches must not make it a
-    condition."""
+def test_a_cleanly_closed_log_with_damage_before_its_end_can_be_opened(tmp_path: Path) -> None:
+    """After a clean stop, Kafka does not read flushed segments. The search for recent batches must not fail
+    the start because of them."""
     log = open_log(tmp_path)
     for i in range(40):
         send(log, 2 * i, value=b"v" * 1000)

@@ -96,7 +96,7 @@ def test_sequences(tmp_path: Path, steps: list) -> None:
             assert not info.duplicate and info.first_offset == outcome
 
 
-def test_producers_do_not_meet(tmp_path: Path) -> None:
+def test_producers_are_independent(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(3):
         for producer in (1, 2, 3):
@@ -104,7 +104,7 @@ def test_producers_do_not_meet(tmp_path: Path) -> None:
     assert [(p.producer_id, p.last_sequence) for p in log.active_producers()] == [(1, 2), (2, 2), (3, 2)]
 
 
-def test_replicated_batches_are_not_judged(tmp_path: Path) -> None:
+def test_sequences_of_replicated_batches_are_not_checked(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for base, (epoch, sequence) in enumerate([(1, 0), (0, 5), (1, 9)]):
         log.append_as_follower(
@@ -217,14 +217,14 @@ states = st.builds(
 
 
 @given(st.lists(states, max_size=20), st.integers(0, LAST))
-def test_snapshots_come_back(producers: list[ProducerState], sequence: int) -> None:
+def test_snapshots_are_read_back(producers: list[ProducerState], sequence: int) -> None:
     for i, state in enumerate(producers):
         if i % 2:
             state.batches.append(BatchMetadata(sequence, 100 + i, i, state.last_timestamp))
     assert decode_snapshot(encode_snapshot(producers)) == producers
 
 
-def test_a_snapshot_keeps_the_last_batch_alone() -> None:
+def test_a_snapshot_has_only_the_last_batch_of_a_producer() -> None:
     state = ProducerState(1, 0, -1, NOW)
     for i in range(3):
         state.batches.append(BatchMetadata(i, i, 0, NOW))

@@ -123,5 +123,5 @@ def test_java_reads_what_is_written(java: Loader, values: dict[str, str]) -> Non
     assert java(properties_text.render(values, ("", " a comment")).encode("latin-1")) == values
 
 
-def test_a_byte_order_mark_is_left_out() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     assert properties_text.load(b"\xef\xbb\xbfprocess.roles=broker") == {"process.roles": "broker"}

@@ -1,4 +1,4 @@
-"""What is there after a stop: in order, by kill, with torn tails and flipped bytes."""
+"""The contents of a log after a clean stop, after a kill, with torn tails and with flipped bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEGMENT = "00000000000000000000"
 
 
 def reopened(log: PartitionLog, **options) -> PartitionLog:
-    """As a new process finds it; without `clean_shutdown` as after kill -9."""
+    """Opens the log as a new process does; without `clean_shutdown` as after kill -9."""
     options.setdefault("log_start_offset", 0)
     return PartitionLog.open(log.dir, log.config, files=OpenFiles(64), now_ms=NOW, **options)
 
@@ -44,7 +44,7 @@ def expected(n: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_all_is_there_after_either_stop(tmp_path: Path, clean: bool) -> None:
+def test_all_records_exist_after_a_clean_stop_and_after_a_kill(tmp_path: Path, clean: bool) -> None:
     log = filled(tmp_path)
     if clean:
         log.close()
@@ -76,7 +76,7 @@ def test_flushed_segments_are_not_read_again(tmp_path: Path, monkeypatch: pytest
     assert scanned[1:] == [s.base_offset for s in log.segments[1:]]
 
 
-def test_a_log_torn_at_any_byte_keeps_every_whole_batch(tmp_path: Path) -> None:
+def test_a_log_torn_at_any_byte_keeps_every_complete_batch(tmp_path: Path) -> None:
     log = filled(tmp_path, 4)
     data = (log.dir / f"{SEGMENT}.log").read_bytes()
     ends = []
@@ -95,14 +95,14 @@ def test_a_log_torn_at_any_byte_keeps_every_whole_batch(tmp_path: Path) -> None:
     [b"\0", b"\0" * 12, b"\0" * 500, b"\xff" * 100, os.urandom(300)],
     ids=["1", "12", "500", "ff", "random"],
 )
-def test_what_is_not_a_batch_at_the_end_is_cut(tmp_path: Path, tail: bytes) -> None:
+def test_bytes_at_the_end_that_are_not_a_batch_are_truncated(tmp_path: Path, tail: bytes) -> None:
     log = filled(tmp_path, 4)
     with (log.dir / f"{SEGMENT}.log").open("ab") as out:
         out.write(tail)
     assert contents(reopened(log)) == expected(8)
 
 
-def test_every_flipped_byte_is_found_and_cuts_there(tmp_path: Path) -> None:
+def test_every_flipped_byte_is_detected_and_the_log_is_truncated_there(tmp_path: Path) -> None:
     log = filled(tmp_path, 3)
     path = log.dir / f"{SEGMENT}.log"
     data = path.read_bytes()
@@ -121,7 +121,7 @@ def test_every_flipped_byte_is_found_and_cuts_there(tmp_path: Path) -> None:
             assert found == expected(2), position
 
 
-def test_segments_behind_a_damaged_one_go(tmp_path: Path) -> None:
+def test_segments_after_a_damaged_one_are_deleted(tmp_path: Path) -> None:
     log = filled(tmp_path)
     second = log.segments[1].base_offset
     path = log.dir / f"{second:020d}.log"
@@ -216,7 +216,7 @@ def test_a_damaged_index_never_gives_a_wrong_answer(
 def test_leader_epochs_are_found_again_in_the_batches(
     tmp_path: Path, stop: str, damage: Callable[[Path], None]
 ) -> None:
-    """Without them a follower would cut its log at its high watermark."""
+    """Without them a follower would truncate its log to its high watermark."""
     log = filled(tmp_path)
     log.close()
     damage(log.dir / "leader-epoch-checkpoint")
@@ -227,7 +227,7 @@ def test_leader_epochs_are_found_again_in_the_batches(
     assert reopened(again, clean_shutdown=True).epochs.entries() == [(0, 0), (1, 40), (2, 80)]
 
 
-def test_an_epoch_file_that_says_there_are_no_epochs_is_believed(tmp_path: Path) -> None:
+def test_an_epoch_file_without_epochs_is_valid(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close()
     write_epochs(str(log.dir / "leader-epoch-checkpoint"), [])
@@ -254,11 +254,11 @@ def test_a_log_without_records_needs_no_epoch_file(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_after_a_crash_the_epochs_of_the_batches_are_believed_before_those_of_the_file(
+def test_after_a_crash_the_epochs_of_the_batches_take_precedence_over_the_file(
     tmp_path: Path, entries: list[tuple[int, int]]
 ) -> None:
-    """The file is durable when a log was truncated and written anew, the log itself not yet: the older
-    one may come back."""
+    """After a truncation and new appends, the file may be durable while the log is not. A crash may then
+    restore the older log."""
     log = filled(tmp_path)
     write_epochs(str(log.dir / "leader-epoch-checkpoint"), entries)
     again = reopened(log)
@@ -281,7 +281,7 @@ def test_a_partition_metadata_file_that_is_not_one_fails_the_directory(tmp_path:
         reopened(log)
 
 
-def test_an_empty_partition_metadata_file_after_a_crash_is_written_anew(tmp_path: Path) -> None:
+def test_an_empty_partition_metadata_file_after_a_crash_is_written_again(tmp_path: Path) -> None:
     log = filled(tmp_path, 2)
     (log.dir / "partition.metadata").write_bytes(b"")
     again = reopened(log, topic_id=log.topic_id)
@@ -336,7 +336,7 @@ def test_an_index_without_its_log_is_removed(tmp_path: Path) -> None:
     assert f"{5000:020d}.index" not in files_of(reopened(log))
 
 
-def test_a_log_whose_end_is_below_its_start_begins_anew(tmp_path: Path) -> None:
+def test_a_log_whose_end_is_below_its_start_starts_empty(tmp_path: Path) -> None:
     log = filled(tmp_path)
     again = reopened(log, log_start_offset=5000)
     assert (again.log_start_offset, again.log_end_offset, contents(again)) == (5000, 5000, [])
@@ -406,7 +406,7 @@ def test_producers_and_open_transactions_survive(tmp_path: Path, clean: bool, ro
 
 
 @pytest.mark.parametrize("damage", [damage_cut, damage_first_entry, damage_random])
-def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_producer_snapshot_is_ignored(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     log = open_log(tmp_path)
     for sequence in range(4):
         produced(log, 7, sequence)
@@ -419,7 +419,7 @@ def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: Callable[[Pa
 
 @pytest.mark.parametrize("damage", [damage_cut, damage_first_entry, damage_random])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_transaction_index_is_made_anew(
+def test_a_damaged_transaction_index_is_rebuilt(
     tmp_path: Path, clean: bool, damage: Callable[[Path], None]
 ) -> None:
     log = open_log(tmp_path)
@@ -432,7 +432,7 @@ def test_a_damaged_transaction_index_is_made_anew(
     assert again.aborted_transactions(0, 100) == [(7, 0), (7, 4)]
 
 
-def test_truncation_takes_producers_back(tmp_path: Path) -> None:
+def test_truncation_reverts_producers(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(6):
         produced(log, 7, sequence)

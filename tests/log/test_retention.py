@@ -41,7 +41,7 @@ def bases(log: PartitionLog) -> list[int]:
         (NOW + 4_501, [50]),
     ],
 )
-def test_segments_go_when_their_last_record_is_old_enough(
+def test_segments_are_deleted_when_their_last_record_is_old_enough(
     tmp_path: Path, now_ms: int, left: list[int]
 ) -> None:
     log = segmented(tmp_path, retention_ms=500)
@@ -50,7 +50,7 @@ def test_segments_go_when_their_last_record_is_old_enough(
     assert [offset for offset, _ in contents(log)] == list(range(left[0], 50))
 
 
-def test_segments_of_records_without_time_go_by_the_age_of_their_file(tmp_path: Path) -> None:
+def test_segments_of_records_without_timestamps_are_deleted_by_the_age_of_their_file(tmp_path: Path) -> None:
     log = open_log(tmp_path, retention_ms=1000)
     put(log, b"a", timestamp=-1, now_ms=NOW)
     log.roll(NOW)
@@ -64,7 +64,7 @@ def test_segments_of_records_without_time_go_by_the_age_of_their_file(tmp_path: 
     ("segments_of_size", "left"),
     [(5, [0, 10, 20, 30, 40]), (3, [20, 30, 40]), (2.5, [20, 30, 40]), (0, [50])],
 )
-def test_the_oldest_segments_go_while_the_rest_is_large_enough(
+def test_the_oldest_segments_are_deleted_while_the_rest_is_large_enough(
     tmp_path: Path, segments_of_size: float, left: list[int]
 ) -> None:
     size = segmented(tmp_path / "probe").segments[0].size
@@ -73,7 +73,7 @@ def test_the_oldest_segments_go_while_the_rest_is_large_enough(
     assert bases(log) == left
 
 
-def test_nothing_above_the_high_watermark_goes(tmp_path: Path) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     log = segmented(tmp_path, retention_ms=1)
     log.truncate_to(45)
     again = segmented(tmp_path / "other", retention_ms=1)
@@ -82,7 +82,7 @@ def test_nothing_above_the_high_watermark_goes(tmp_path: Path) -> None:
     assert bases(again) == [20, 30, 40]
 
 
-def test_segments_below_the_log_start_go_whatever_the_policy(tmp_path: Path) -> None:
+def test_segments_below_the_log_start_are_deleted_under_any_policy(tmp_path: Path) -> None:
     log = segmented(tmp_path, cleanup_policy=frozenset({"compact"}), retention_ms=1, retention_bytes=1)
     log.delete_old_segments(NOW + 10**9)
     assert bases(log) == [0, 10, 20, 30, 40]
@@ -102,7 +102,7 @@ def test_a_log_start_above_the_high_watermark_is_refused(tmp_path: Path) -> None
     assert log.increment_log_start_offset(1, "test") and not log.increment_log_start_offset(0, "test")
 
 
-def test_offsets_go_on_after_everything_was_deleted(tmp_path: Path) -> None:
+def test_offsets_continue_after_everything_was_deleted(tmp_path: Path) -> None:
     log = segmented(tmp_path, retention_ms=1)
     log.delete_old_segments(NOW + 10**9)
     assert (log.log_start_offset, log.log_end_offset, contents(log)) == (50, 50, [])
@@ -168,7 +168,7 @@ def test_the_directory_of_a_deleted_log_keeps_nothing_that_waits(tmp_path: Path)
     assert bases(again) == [0, 10, 20, 30, 40] and len(contents(again)) == 50
 
 
-def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
+def test_snapshots_are_deleted_with_their_segments(tmp_path: Path) -> None:
     log = segmented(tmp_path, retention_ms=500)
     assert sorted(int(n[:20]) for n in files_of(log) if n.endswith(".snapshot")) == [10, 20, 30, 40]
     log.delete_old_segments(NOW + 2_501)

@@ -22,7 +22,7 @@ from quorate.records.compression import Compression
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
-def test_an_offset_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
+def test_an_offset_checkpoint_has_kafkas_bytes_and_is_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     offsets = {("a", 0): 5, ("b.c-d", 12): 0}
     checkpoints.write_offsets(path, offsets)
@@ -31,14 +31,14 @@ def test_an_offset_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
-def test_an_epoch_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
+def test_an_epoch_checkpoint_has_kafkas_bytes_and_is_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     checkpoints.write_epochs(path, [(0, 0), (3, 17)])
     assert Path(path).read_bytes() == b"0\n2\n0 0\n3 17\n"
     assert checkpoints.read_epochs(path) == [(0, 0), (3, 17)]
 
 
-def test_a_large_checkpoint_comes_back(tmp_path: Path) -> None:
+def test_a_large_checkpoint_is_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "c")
     offsets = {(f"some-topic-name-{i}", i % 7): i * 1000 for i in range(10_000)}
     checkpoints.write_offsets(path, offsets)
@@ -140,7 +140,7 @@ def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int]) -> None:
 # --- partition.metadata and the marker ------------------------------------------------------------
 
 
-def test_partition_metadata_comes_back(tmp_path: Path) -> None:
+def test_partition_metadata_is_read_back(tmp_path: Path) -> None:
     path = str(tmp_path / "partition.metadata")
     assert read_topic_id(path) is None
     write_topic_id(path, bytes(range(16)))
@@ -194,7 +194,7 @@ def test_the_cache_keeps_to_its_limit_and_drops_the_least_used(tmp_path: Path) -
     assert files.get(paths[1]) is not b
 
 
-def test_forgetting_a_directory_forgets_its_files_alone(tmp_path: Path) -> None:
+def test_forgetting_a_directory_forgets_only_its_files(tmp_path: Path) -> None:
     files = OpenFiles(8)
     (tmp_path / "d").mkdir()
     (tmp_path / "d2").mkdir()

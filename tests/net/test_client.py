@@ -28,7 +28,7 @@ def _loop(request: pytest.FixtureRequest) -> None:
     use_loop(request.param)
 
 
-def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
+def test_a_missing_response_times_out_and_the_connection_stays_usable() -> None:
     async def test(world: ServedListener) -> None:
         late: list[asyncio.Future[Any]] = []
 
@@ -66,7 +66,7 @@ def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
     run(test)
 
 
-def test_a_refused_connection_says_so() -> None:
+def test_a_refused_connection_is_reported() -> None:
     async def main() -> None:
         listener = Listener()
         listener.bind("127.0.0.1", 0, "X")
@@ -76,7 +76,7 @@ def test_a_refused_connection_says_so() -> None:
     in_loop(main())
 
 
-def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_connection(
+def test_a_channel_that_is_closed_while_it_connects_leaves_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connect = Connection.connect

@@ -24,7 +24,7 @@ SIZE = 3_500_000
 
 
 class ColdFile:
-    """Stands in for the kernel's page cache: MiB by MiB, a range becomes readable by being read ahead."""
+    """Simulates the kernel's page cache: each MiB of a file becomes readable when it is read ahead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, evicts: bool = False) -> None:
         self.warm: set[int] = set()
@@ -76,7 +76,7 @@ def serve(path: Path, test: Callable[[Connection, bytes], asyncio.Future[None]])
 
 
 @pytest.mark.parametrize("evicts", [False, True], ids=["stays in the page cache", "is evicted at once"])
-def test_a_cold_region_is_read_ahead_in_a_thread_and_sent_whole(
+def test_a_cold_region_is_read_ahead_in_a_thread_and_sent_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evicts: bool
 ) -> None:
     cold = ColdFile(monkeypatch, evicts=evicts)
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_while_a_region_is_read_ahead_ends_the_connection(
     serve(tmp_path / "segment", test)
 
 
-def test_probes_tell_what_the_page_cache_holds(tmp_path: Path) -> None:
+def test_probes_detect_what_the_page_cache_holds(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
     with path.open("rb") as file:

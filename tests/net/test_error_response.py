@@ -1,4 +1,4 @@
-"""Every API has an answer for a request that failed as a whole, in each of its versions."""
+"""Every API has a response to a failed request, in each of its versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def codes(struct: Struct, version: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_tells_the_error_and_encodes(key: int, version: int) -> None:
+def test_the_error_response_has_the_error_and_can_be_encoded(key: int, version: int) -> None:
     spec = REGISTRY[key]
     request = filled(spec.request, spec.request, version)
     if key == ApiKey.PRODUCE:
@@ -69,7 +69,7 @@ def test_tells_the_error_and_encodes(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_encodes_without_a_message(key: int, version: int) -> None:
+def test_the_error_response_can_be_encoded_without_a_message(key: int, version: int) -> None:
     spec = REGISTRY[key]
     request = filled(spec.request, spec.request, version)
     if key == ApiKey.PRODUCE:
@@ -84,7 +84,7 @@ def test_a_produce_request_without_acks_gets_no_answer() -> None:
     assert error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, 9) is None
 
 
-def test_items_are_repeated_with_what_names_them() -> None:
+def test_each_item_of_the_request_has_the_error_in_the_response() -> None:
     create = REGISTRY[ApiKey.CREATE_TOPICS].request
     request = create(topics=[create.CreatableTopic(name="a"), create.CreatableTopic(name="b")])
     response = error_response(request, ErrorCode.NOT_CONTROLLER, None, 7)

@@ -1,4 +1,4 @@
-"""Frames come out of a stream whole and in order, however it is cut."""
+"""A stream gives complete frames in order, no matter how it is divided into chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sink:
         return not (self.stop_every and len(self.frames) % self.stop_every == 0)
 
     def read(self, data: bytes) -> None:
-        """As an event loop does: into the reader's buffer, as much as fits, again and again."""
+        """Writes the stream into the reader's buffer as an event loop does: as much as fits, repeatedly."""
         while data:
             buffer = self.reader.buffer()
             taken = min(len(buffer), len(data))
@@ -56,7 +56,9 @@ FRAMES = st.lists(st.binary(min_size=1, max_size=40) | st.binary(min_size=1000, 
 
 @settings(max_examples=150, deadline=None)
 @given(FRAMES, st.lists(st.integers(1, 700), max_size=20), st.integers(0, 3))
-def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int], stop_every: int) -> None:
+def test_chunks_of_any_size_give_the_same_frames(
+    frames: list[bytes], cuts: list[int], stop_every: int
+) -> None:
     sink, data = Sink(stop_every=stop_every), framed(frames)
     for cut in cuts:
         sink.read(data[:cut])
@@ -93,13 +95,13 @@ def test_a_length_alone_takes_no_memory() -> None:
     assert peak < 3 << 20
 
 
-def test_a_refused_length_ends_it_before_the_frame_is_there() -> None:
+def test_a_refused_length_ends_the_stream_before_the_frame_has_arrived() -> None:
     sink = Sink(limit=1000)
     with pytest.raises(ProtocolViolation):
         sink.read(struct.pack(">i", 5000) + bytes(8))
 
 
-def test_what_was_kept_is_delivered_first() -> None:
+def test_buffered_frames_are_delivered_first() -> None:
     sink = Sink(stop_every=1)
     data = framed([b"first one", b"second one", b"third one"])
     sink.reader.feed(memoryview(data[:30]))

@@ -1,5 +1,5 @@
-"""Peers that send no more: what they have asked before is answered, and nothing is left of them
-afterwards."""
+"""Peers that have closed their sending direction get the responses to their requests. Then the connection is
+closed and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def answered(reader: asyncio.StreamReader) -> list[int]:
     return ids
 
 
-def test_answers_that_are_due_are_sent(run: Callable[..., None]) -> None:
+def test_pending_responses_are_sent(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
         reader, writer = await world.half_closed(metadata(1), fetch(2), metadata(3), fetch(4))
         await world.fetching(2)
@@ -58,7 +58,7 @@ def test_answers_that_are_due_are_sent(run: Callable[..., None]) -> None:
     run(test)
 
 
-def test_a_connection_with_nothing_due_ends_at_once(run: Callable[..., None]) -> None:
+def test_a_connection_without_pending_responses_is_closed_at_once(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
         for sent in ([], [metadata(1)], [metadata(1), metadata(2)[:-1]], [b"\0\0"]):
             reader, writer = await world.half_closed(*sent)
@@ -84,7 +84,7 @@ def test_requests_that_wait_for_their_turn_are_handled(run: Callable[..., None])
     run(test)
 
 
-def test_a_slow_reader_gets_its_answers_whole(run: Callable[..., None]) -> None:
+def test_a_slow_reader_gets_complete_responses(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
         world.metadata = lambda context, request: MetadataResponse(cluster_id="x" * 30_000)
         reader, writer = await world.half_closed(*map(metadata, range(800)))
@@ -98,7 +98,7 @@ def test_a_slow_reader_gets_its_answers_whole(run: Callable[..., None]) -> None:
     run(test)
 
 
-def test_what_is_not_the_protocol_does_not_take_away_the_answers_before_it(run: Callable[..., None]) -> None:
+def test_an_invalid_request_does_not_prevent_earlier_responses(run: Callable[..., None]) -> None:
     """Apache Kafka reads the next request when it has answered the one before."""
 
     async def test(world: ServedListener) -> None:
@@ -124,7 +124,7 @@ def test_a_half_closed_connection_does_not_outlast_the_idle_time(run: Callable[.
     run(test, ConnectionLimits(max_idle_s=0.2))
 
 
-def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., None]) -> None:
+def test_a_half_closed_peer_that_reads_nothing_is_disconnected(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
         world.metadata = lambda context, request: MetadataResponse(cluster_id="x" * 30_000)
         _, writer = await world.half_closed(*map(metadata, range(3000)))
@@ -136,7 +136,7 @@ def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., Non
     run(test, ConnectionLimits(max_idle_s=0.3))
 
 
-def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: Callable[..., None]) -> None:
+def test_close_callbacks_run_before_the_last_response(run: Callable[..., None]) -> None:
     """A controller that learns of a broker's death must not wait for a Fetch of that broker."""
 
     async def test(world: ServedListener) -> None:

@@ -1,5 +1,5 @@
-"""Requests of many elements take long to decode: others are served meanwhile, and the connection's
-order holds."""
+"""Requests with many elements take long to decode. Meanwhile other connections are served, and the responses
+of the connection stay in order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
 class World:
-    """One listener whose decoder waits, at a Metadata request of more than 100,000 bytes, until the
-    test lets it go on."""
+    """A listener whose decoder pauses at a Metadata request of more than 100,000 bytes until the test
+    releases it."""
 
     def __init__(self) -> None:
         self.listener = Listener()
@@ -90,7 +90,7 @@ async def answers(reader: asyncio.StreamReader) -> list[int]:
     return found
 
 
-def test_others_are_served_meanwhile_and_the_order_holds(run: Callable[..., None]) -> None:
+def test_other_connections_are_served_and_the_order_of_responses_holds(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(frame(1, 1) + frame(2, 100_000) + frame(3, 1) + frame(4, 100_000) + frame(5, 1))
@@ -107,10 +107,10 @@ def test_others_are_served_meanwhile_and_the_order_holds(run: Callable[..., None
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-def test_answers_to_large_requests_are_encoded_beside_the_loop(
+def test_responses_to_large_requests_are_encoded_in_a_thread(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch, later: bool
 ) -> None:
-    """They have as many elements as their requests."""
+    """Such responses have as many elements as the requests."""
     encoding, go_on = threading.Event(), threading.Event()
     encode = response_queue.encode_response
 
@@ -186,7 +186,7 @@ def test_a_large_request_that_is_malformed_ends_its_connection(run: Callable[...
     run(test)
 
 
-def test_a_client_that_goes_away_meanwhile_leaves_nothing(run: Callable[..., None]) -> None:
+def test_a_client_that_disconnects_meanwhile_leaves_nothing(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(frame(1, 100_000))
@@ -203,7 +203,7 @@ def test_a_client_that_goes_away_meanwhile_leaves_nothing(run: Callable[..., Non
     run(test)
 
 
-def test_a_listener_that_closes_waits_for_it(run: Callable[..., None]) -> None:
+def test_a_listener_that_closes_waits_for_a_large_request(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

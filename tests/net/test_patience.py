@@ -1,4 +1,4 @@
-"""What a connection is not to be closed for, and what must not hang it."""
+"""Situations in which a connection must not be closed, and failures that must not block it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ async def answer(reader: asyncio.StreamReader) -> int:
     return int(correlation_id)
 
 
-def test_a_request_that_we_do_not_read_further_is_not_the_clients_fault(run: Callable[..., None]) -> None:
-    """A part of the next one has arrived when reading is paused, because too many bytes of answers wait
-    for an earlier one."""
+def test_a_request_that_is_incomplete_because_reading_is_paused_does_not_time_out(
+    run: Callable[..., None],
+) -> None:
+    """Reading is paused because too many bytes of responses wait for an earlier one. A part of the next
+    request has already arrived."""
 
     async def test(world: ServedListener) -> None:
         made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -92,10 +94,10 @@ def test_a_reader_may_pause_for_as_long_as_a_connection_may_be_idle(run: Callabl
     run(test, ConnectionLimits(max_idle_s=60, first_request_s=0.2, frame_stall_s=0.1))
 
 
-def test_an_answer_that_cannot_be_made_ends_the_connection(
+def test_a_response_that_cannot_be_encoded_ends_the_connection(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the answers behind it would wait for ever."""
+    """Otherwise the responses after it would wait forever."""
 
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError

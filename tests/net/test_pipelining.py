@@ -1,4 +1,4 @@
-"""Connections that pipeline: bounded in bytes and in time, so that others are served meanwhile."""
+"""Connections that pipeline requests are limited in bytes and time, so that other connections are served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Resets the connection: not the end of a stream, behind which answers would be due."""
+    """Resets the connection. After an end of the stream, pending responses would still be sent."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
@@ -51,7 +51,7 @@ async def answers(reader: asyncio.StreamReader, count: int) -> list[int]:
     return ids
 
 
-def test_answers_that_wait_behind_an_unfinished_one_are_bounded_in_bytes(run: Callable[..., None]) -> None:
+def test_responses_that_wait_for_an_unfinished_one_are_bounded_in_bytes(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
         started: list[int] = []
 
@@ -140,9 +140,9 @@ def test_a_request_larger_than_what_may_be_in_flight_is_served(run: Callable[...
     run(test, ConnectionLimits(max_in_flight_bytes=1000))
 
 
-def test_connections_that_pipeline_slow_requests_leave_others_their_turn(run: Callable[..., None]) -> None:
-    """Six connections have a hundred requests each that take 2 ms: others wait for a few of them, not
-    for all."""
+def test_connections_that_pipeline_slow_requests_do_not_starve_others(run: Callable[..., None]) -> None:
+    """Six connections send a hundred requests each, and each request takes 2 ms. Other connections wait for
+    a few of them, not for all."""
 
     async def test(world: ServedListener) -> None:
         runs = 0
@@ -201,8 +201,7 @@ def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -
 
 
 def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -> None:
-    """It would otherwise be looked at with each append until its own time is over, which the client
-    chooses."""
+    """Otherwise each append would wake it until its timeout, which the client chooses."""
 
     async def test(world: ServedListener) -> None:
         _, writer = await world.raw()

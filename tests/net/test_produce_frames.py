@@ -1,4 +1,4 @@
-"""Produce requests of very many partitions are decoded beside the event loop, large records are not."""
+"""Produce requests with very many partitions are decoded in a thread; large records are not."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_partitions_are_counted_in_every_version(version: int) -> None:
                 assert has_many_partitions(frame(version, many, records, transactional_id=transactional_id))
 
 
-def test_what_is_malformed_counts_as_many() -> None:
+def test_a_malformed_request_counts_as_one_with_many_partitions() -> None:
     whole = frame(9, [3, 4], b"x" * 300)
     assert not has_many_partitions(whole)
     for size in range(20, 60):
         assert has_many_partitions(whole[:size])
 
 
-def test_only_many_partitions_or_very_large_ones_are_decoded_beside_the_loop() -> None:
+def test_only_requests_with_many_or_very_large_partitions_are_decoded_in_a_thread() -> None:
     def large(data: memoryview) -> bool:
         return is_large(RequestContext(int(ApiKey.PRODUCE), 9, 1, "c", "L", frame_size=len(data), frame=data))
 

@@ -1,4 +1,4 @@
-"""A listener with test handlers, spoken to over real sockets."""
+"""A listener with test handlers, over real sockets."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
         "big first",
     ],
 )
-def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
+def test_a_client_of_another_protocol_is_disconnected(request_bytes: bytes) -> None:
     async def test(world: ServedListener) -> None:
         neighbour = await world.connect()
         reader, writer = await world.raw()
@@ -126,7 +126,7 @@ def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
     run(test)
 
 
-def test_bytes_behind_a_request_are_ignored() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         # librdkafka's request for the metadata of all topics, three bytes too long
@@ -177,7 +177,7 @@ def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None
     run(test)
 
 
-def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
+def test_a_first_request_may_be_large_if_its_api_is_served() -> None:
     async def test(world: ServedListener) -> None:
         connection = await Connection.connect("127.0.0.1", world.listener.port, negotiate=False)
         data = ProduceRequest.PartitionProduceData(index=0, records=bytes(1 << 20))
@@ -349,7 +349,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
     run(test)
 
 
-def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
+def test_a_client_that_reads_nothing_is_disconnected_and_others_are_served() -> None:
     async def test(world: ServedListener) -> None:
         world.metadata = lambda c, r: MetadataResponse(cluster_id="x" * 30_000)
         _reader, writer = await world.raw()
@@ -370,7 +370,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", struct.pack(">i", 100), struct.pack(">ihh", 100, 3, 0), b"\0\0"])
-def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
+def test_a_peer_with_an_incomplete_request_is_disconnected(begun: bytes) -> None:
     async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(begun)
@@ -424,7 +424,7 @@ def test_closing_waits_for_answers_in_flight() -> None:
     in_loop(main())
 
 
-def test_closing_does_not_wait_for_what_only_waits() -> None:
+def test_closing_does_not_wait_for_fetches_that_wait_for_records() -> None:
     async def test(world: ServedListener) -> None:
         loop = asyncio.get_running_loop()
         forever: asyncio.Future[FetchResponse] = loop.create_future()
@@ -453,7 +453,7 @@ def test_closing_does_not_wait_for_what_only_waits() -> None:
     run(test)
 
 
-def test_a_busy_port_is_named_with_what_to_do() -> None:
+def test_the_error_for_a_busy_port_names_it_and_the_remedy() -> None:
     async def test(world: ServedListener) -> None:
         with pytest.raises(ListenerError, match=rf"port {world.listener.port} is in use .* listeners"):
             Listener().bind("127.0.0.1", world.listener.port, "OTHER")
@@ -475,7 +475,7 @@ def test_listens_on_ipv6_and_on_every_address() -> None:
     in_loop(main())
 
 
-def test_the_context_tells_who_asks() -> None:
+def test_the_context_identifies_the_client() -> None:
     async def test(world: ServedListener) -> None:
         connection = await world.connect()
         await connection.call(MetadataRequest(), 5)

@@ -1,4 +1,5 @@
-"""A peer that says nothing any more: cut off, stopped, or its end of the connection forgotten."""
+"""A peer that no longer answers: its link is cut, it is suspended, or it has lost its end of the
+connection."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ class Peer:
         await self.server.close()
 
 
-def test_a_connection_on_which_nothing_came_for_as_long_as_a_request_may_take_is_given_up() -> None:
-    """Behind a link that was cut TCP itself tries again ever more rarely: it would be back half a
-    minute after the link."""
+def test_a_connection_without_any_response_during_a_request_timeout_is_closed() -> None:
+    """TCP repeats its segments with growing pauses, so a connection would recover only half a minute after
+    the link."""
 
     async def body() -> None:
         peer = Peer()

@@ -1,4 +1,4 @@
-"""The same frames over TLS: answers through the transport, file regions through memory."""
+"""Requests over TLS: responses are written through the transport, file regions are read into memory."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_requests_and_file_regions_over_tls(
 def test_a_region_that_cannot_be_read_ends_its_connection(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext], tmp_path: Path
 ) -> None:
-    """As without TLS. The client waited for its own timeout, and the connection stayed open."""
+    """As without TLS. Otherwise the client would wait for its timeout on an open connection."""
 
     async def main() -> None:
         with (tmp_path / "segment").open("wb") as file:  # not readable
@@ -128,7 +128,7 @@ def test_a_region_that_cannot_be_read_ends_its_connection(
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_a_certificate_of_nobody_known_is_refused(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+def test_an_unknown_certificate_is_refused(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async def main() -> None:
         listener = Listener()
         await listener.start("127.0.0.1", 0, Dispatcher(ListenerKind.BROKER), "SSL", ssl=contexts[0])

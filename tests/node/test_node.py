@@ -77,7 +77,7 @@ def test_another_nodes_directory_is_refused(node: Node) -> None:
     )
 
 
-def test_a_busy_port_is_named_with_what_to_do(node: Node) -> None:
+def test_the_error_for_a_busy_port_names_it_and_the_remedy(node: Node) -> None:
     node.format()
     with socket.create_server(("127.0.0.1", node.broker_port)):
         text = refused(node)

@@ -1,4 +1,4 @@
-"""docs/wire.md is written from the registry; QUORATE_REWRITE_GOLDEN=1 writes it anew."""
+"""docs/wire.md is generated from the registry. QUORATE_REWRITE_GOLDEN=1 writes it again."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ DOCS = Path(__file__).parents[2] / "docs" / "wire.md"
 HEAD = """\
 # The wire
 
-Written from `quorate.protocol.api.REGISTRY` and `quorate.protocol.our_tags`; a test compares.
+This page is generated from `quorate.protocol.api.REGISTRY` and `quorate.protocol.our_tags`; a test
+compares them.
 
-Messages are declared once, in `src/quorate/protocol/messages/`, one module for each API with the
-history of its versions on top, and compiled for a version when it is first used. Tests compare their
-bytes and their JSON with Apache Kafka's own classes, in every version, and with kio.
+Each message is declared once, in `src/quorate/protocol/messages/`. There is one module for each
+API, which begins with the history of its versions. A message is compiled for a version when that
+version is first used. Tests compare bytes and JSON of all versions with Apache Kafka's own classes
+and with kio.
 
-The decoders differ from Java's in these points:
+Unknown tagged fields are kept and written back, as in Java. The decoders differ from Java's in
+these points:
 
-- Bytes after a message, and tagged fields that do not fill their size, are errors here. Java skips
-  them.
-- A tag that only later versions of a message know is kept as an unknown one. Java rejects the
+- Bytes after a message, and tagged fields that do not fill their size, are errors. Java skips them.
+  Only bytes after a request are ignored on a listener, because librdkafka sends some.
+- A tag that belongs to a later version of the message is kept as an unknown tag. Java rejects the
   message.
-- Unknown tagged fields are kept and written back, as in Java. If a tag is repeated, the last one
-  counts.
-- A frame takes at most 64 times its size in memory, whatever it holds.
+- If a tag is repeated, the last one counts.
+- A decoded frame takes at most 64 times its size in memory.
 
 ## APIs
 
-Versions are the advertised ones. In brackets is a last version that may still change and is decoded
-only on demand. B: broker listener, C: controller listener. Produce is advertised from version 0,
-because librdkafka asks for it, but served from version 3.
+The versions are those that ApiVersions advertises. A version in brackets may still change and is
+decoded only on demand. B: broker listener, C: controller listener. Produce is advertised from
+version 0, because librdkafka requires it, but served from version 3.
 
 | Key | API | Versions | Flexible from | Listeners | Forwarded to the controller |
 |---|---|---|---|---|---|
@@ -42,7 +44,7 @@ because librdkafka asks for it, but served from version 3.
 TAGS = """
 ## Our tagged fields
 
-Apache Kafka skips them. Their defaults mean "not known", and no response depends on them.
+Apache Kafka skips these fields. Their defaults mean "not known"; every protocol works without them.
 
 | Tag | Where | Meaning |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""Whole Raft clients in one process: real files, real wire bytes, and a network that is a dictionary."""
+"""Complete Raft clients in one process, with real files and real wire bytes. The network is a dictionary."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def materialise(parts: list[bytes | FileRegion]) -> bytes:
 
 
 class Network:
-    """Every call goes through the bytes of the version asked for (the highest, unless `versions` says
-    less)."""
+    """Encodes and decodes every call. `versions` limits the versions; the default is the highest."""
 
     def __init__(self) -> None:
         self.clients: dict[Address, RaftClient] = {}
@@ -101,7 +100,7 @@ def context(key: int, version: int, listener: str = LISTENER) -> RequestContext:
 
 
 class Machine:
-    """A state machine: remembers what it was told."""
+    """A state machine that records everything that is delivered to it."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -144,7 +143,7 @@ class Machine:
 
 
 def format_dynamic(path: Path, voters: VoterSet) -> None:
-    """What the storage tool leaves in the metadata directory of a dynamic quorum."""
+    """Writes the files that the storage tool creates in the metadata directory of a dynamic quorum."""
     place = path / f"{METADATA_TOPIC}-0"
     place.mkdir(parents=True)
     snapshot = OffsetEpoch(0, 0)
@@ -157,7 +156,7 @@ def dynamic(*ids: int) -> VoterSet:
 
 
 class Node:
-    """A client with its machine on a directory; may be stopped, killed and started again."""
+    """A client with its state machine in a directory. It can be stopped, killed and started again."""
 
     def __init__(self, network: Network, path: Path, i: int, **options: Any) -> None:
         self.network, self.path, self.id = network, path, i
@@ -198,7 +197,7 @@ class Node:
         self.network.clients.pop(address(self.id), None)
 
     async def kill(self) -> None:
-        """As if the process had died: nothing is flushed or closed cleanly."""
+        """Simulates the death of the process: nothing is flushed or closed cleanly."""
         client = self.client
         client.driver.failure = RuntimeError("killed")
         self.network.kill(address(self.id))
@@ -221,7 +220,7 @@ def metadata(path: Path) -> Path:
 
 
 async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
-    """A formatted quorum of one, leading."""
+    """A formatted quorum of one node, which leads."""
     if kraft and not metadata(path).exists():
         format_dynamic(path, dynamic(1))
     voters = None if kraft else {1: address(1)}
@@ -229,7 +228,7 @@ async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
 
 
 async def stopped_with_a_snapshot(path: Path) -> OffsetEpoch:
-    """A quorum of one has committed something, made a snapshot of it, and ended in good order; the
+    """Runs a quorum of one node that commits records, takes a snapshot and stops cleanly. Returns the
     snapshot's id."""
     node = await sole(path)
     await node.commit(b"a")

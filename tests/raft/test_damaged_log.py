@@ -1,5 +1,5 @@
-"""A metadata log with one damaged byte: refused by file and place, never cut where something whole
-stood, and left as it is."""
+"""A metadata log with one damaged byte is refused. The error names the file and the position; no valid batch
+is truncated, and the file is not changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = f"{0:020d}.log"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three epochs of a sole voter, each with a few batches."""
+    """Writes three epochs of an only voter, each with a few batches."""
     path = tmp_path_factory.mktemp("written")
 
     async def life() -> None:
@@ -108,7 +108,7 @@ def values_after(path: Path) -> list[bytes]:
 
 
 def put_snapshot(path: Path, snapshot: OffsetEpoch, spoil: bool) -> Path:
-    """A snapshot that is ahead of the log, as one that was downloaded just before a crash is."""
+    """Writes a snapshot that is ahead of the log, like one that was downloaded just before a crash."""
     data = header_batch(snapshot, 1, 1, 1, dynamic(1)) + footer_batch(snapshot, 3, 1)
     target = metadata(path) / snapshot_name(snapshot)
     target.write_bytes(data[:-1] + b"?" if spoil else data)
@@ -116,7 +116,7 @@ def put_snapshot(path: Path, snapshot: OffsetEpoch, spoil: bool) -> Path:
 
 
 @pytest.mark.parametrize("spoil", [False, True], ids=["of a later epoch than quorum-state", "damaged"])
-def test_a_log_is_not_dropped_for_a_snapshot_that_cannot_stand_for_it(tmp_path: Path, spoil: bool) -> None:
+def test_a_log_is_not_deleted_for_an_invalid_snapshot(tmp_path: Path, spoil: bool) -> None:
     lived(tmp_path)
     snapshot = put_snapshot(tmp_path, OffsetEpoch(9999, 1 if spoil else 9), spoil)
     said = refusal(tmp_path, 1)
@@ -126,13 +126,13 @@ def test_a_log_is_not_dropped_for_a_snapshot_that_cannot_stand_for_it(tmp_path: 
     assert values_after(tmp_path) == [b"a", b"b"]
 
 
-def test_a_log_is_dropped_for_a_whole_snapshot_of_a_known_epoch(tmp_path: Path) -> None:
+def test_a_log_is_deleted_for_a_valid_snapshot_of_a_known_epoch(tmp_path: Path) -> None:
     lived(tmp_path)
     put_snapshot(tmp_path, OffsetEpoch(9999, 1), False)
     assert values_after(tmp_path) == []
 
 
-def test_the_last_epoch_that_there_can_be_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+def test_the_greatest_possible_epoch_is_refused_and_the_file_is_named(tmp_path: Path) -> None:
     lived(tmp_path)
     path = metadata(tmp_path) / STATE
     path.write_bytes(path.read_bytes().replace(b'"leaderEpoch":1', b'"leaderEpoch":2147483647'))

@@ -1,5 +1,5 @@
-"""A listener that needs long for what it is given: its steps, and what goes on between them. Counted in
-turns of the loop."""
+"""Listeners that handle a delivery in several steps, and the work of the event loop between these steps.
+Progress is counted in turns of the loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one_step_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow(Recorder):
-    """Takes everything in so many steps."""
+    """Handles each delivery in the given number of steps."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def test_an_error_in_a_step_is_reported() -> None:
 
 
 class Loader(Machine):
-    """Keeps the metadata, as a controller does."""
+    """Loads the metadata into an image, like a controller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,8 +198,8 @@ def metadata_values(topics: int, partitions: int) -> list[bytes]:
 
 @pytest.mark.parametrize("how", ["snapshot", "log"])
 def test_requests_are_answered_while_much_metadata_loads(tmp_path: Path, how: str) -> None:
-    """5,000 partitions in one batch, as Apache Kafka writes them into snapshots: answers come between
-    its pieces."""
+    """5,000 partitions are in one batch, as in a snapshot of Apache Kafka. Requests are answered between the
+    slices of this batch."""
 
     async def main() -> None:
         format_dynamic(tmp_path, dynamic(1))

@@ -1,4 +1,4 @@
-"""The picture of the roles in the documents is the table in the code."""
+"""The diagram of the roles in docs/raft.md corresponds to the table of transitions in the code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The file of a snapshot that is being fetched: what it goes on from, what it refuses, what it leaves
-behind."""
+"""The partial file of a snapshot download: resumption, rejected data, and cleanup."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ NEXT_LEADER = LeaderAndEpoch(2, 6)
 
 
 class Downloading:
-    """A driver that does nothing but download."""
+    """A driver that only performs downloads."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,7 +45,7 @@ class Downloading:
         return opened
 
     async def take(self, start: int, end: int, data: bytes = DATA, size: int | None = None) -> list[m.Event]:
-        """The bytes [start, end) arrive; what became of them."""
+        """Delivers the bytes [start, end). Returns the event that reports the result."""
         size = len(data) if size is None else size
         self.downloads.add(m.SnapshotChunk(ID, start, memoryview(data)[start:end], end == size, size))
         await self.idle()
@@ -66,7 +65,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def broken_off(directory: Path, at: int) -> None:
-    """A life that ends after so many bytes."""
+    """Downloads the given number of bytes, then ends the process."""
     before = Downloading(directory)
     assert (await before.start()).position == 0
     if at:
@@ -74,7 +73,7 @@ async def broken_off(directory: Path, at: int) -> None:
     await before.downloads.close()
 
 
-def test_a_snapshot_in_parts_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_snapshot_in_parts_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
     async def main() -> None:
         d = Downloading(tmp_path)
         assert (await d.start()).position == 0
@@ -153,9 +152,9 @@ def test_another_leader_has_to_confirm_the_bytes_of_an_incomplete_download(
     run(main())
 
 
-def test_a_leader_that_is_asked_again_still_has_to_confirm_the_bytes(tmp_path: Path) -> None:
-    """A pre-vote between the question and its answer, say: the same leader in the same epoch is
-    followed anew."""
+def test_the_bytes_must_be_confirmed_even_by_a_leader_that_was_asked_before(tmp_path: Path) -> None:
+    """For example, a pre-vote between the request and its response: afterwards the replica follows the same
+    leader in the same epoch again."""
 
     async def main() -> None:
         at = len(WHOLE[0])

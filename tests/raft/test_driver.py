@@ -20,7 +20,7 @@ from tests.raft.world import address
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
-def test_a_sole_voter_leads_commits_and_comes_back_with_everything(tmp_path: Path, kraft: int) -> None:
+def test_an_only_voter_leads_commits_and_keeps_everything_over_a_restart(tmp_path: Path, kraft: int) -> None:
     async def main() -> None:
         node = await sole(tmp_path, kraft)
         assert node.client.epoch == 1
@@ -43,7 +43,7 @@ def test_a_sole_voter_leads_commits_and_comes_back_with_everything(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_a_crash_may_leave_behind(
+def test_the_first_record_of_an_epoch_does_not_wait_for_the_epoch_checkpoint(
     tmp_path: Path,
 ) -> None:
     async def life(*, clean: bool) -> OffsetEpoch:
@@ -116,7 +116,7 @@ def test_an_append_in_another_epoch_is_refused(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_torn_last_batch_is_cut_at_every_byte(tmp_path: Path) -> None:
+def test_a_last_batch_that_is_torn_at_any_byte_is_truncated(tmp_path: Path) -> None:
     async def prepare() -> None:
         node = await sole(tmp_path)
         await node.commit(b"kept")
@@ -180,7 +180,7 @@ def test_a_batch_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(
+def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -285,7 +285,7 @@ def state(node: Node) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
-def test_a_restart_reads_the_snapshot_and_the_log_behind_it(tmp_path: Path, kraft: int) -> None:
+def test_a_restart_reads_the_snapshot_and_the_log_after_it(tmp_path: Path, kraft: int) -> None:
     async def main() -> None:
         node = await sole(tmp_path, kraft)
         await node.commit(b"a")
@@ -319,7 +319,7 @@ def test_a_snapshot_must_end_at_a_committed_batch_boundary(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_cleaning_drops_what_snapshots_cover_and_a_restart_still_works(tmp_path: Path) -> None:
+def test_cleaning_deletes_records_that_snapshots_contain_and_a_restart_still_works(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path, segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
         for i in range(40):
@@ -375,7 +375,7 @@ def test_a_damaged_snapshot_that_is_not_the_newest_does_not_end_the_cleaning(tmp
 def test_a_snapshot_that_is_ready_when_a_newer_one_has_replaced_the_log_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would be the oldest one for good, and nothing would be cleaned any more."""
+    """Otherwise it would stay the oldest snapshot, and cleaning would never delete anything again."""
 
     async def main() -> None:
         leader = await sole(tmp_path / "1", segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
@@ -471,7 +471,7 @@ def test_unfinished_and_deleted_snapshots_are_removed_at_the_start(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_snapshot_ahead_of_the_log_restarts_the_log_behind_it(tmp_path: Path) -> None:
+def test_a_snapshot_ahead_of_the_log_restarts_the_log_after_it(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         for i in range(10):

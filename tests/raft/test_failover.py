@@ -1,4 +1,5 @@
-"""A leader goes: who stands, who gives way, who is told, and what waits for the disk."""
+"""Failover: which voters become candidates and which wait, which nodes learn of the new leader, and which
+steps wait for the disk."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ OBSERVER = ReplicaKey(9, directory(9))
 def replica(
     i: int = 1, stored: QuorumState | None = None, epochs: tuple[int, ...] = (1, 1, 2), voters: int = 3
 ) -> Raft:
-    """Node i of a dynamic quorum in epoch 3, started at time 0; without more said it follows node 2."""
+    """Node i of a dynamic quorum in epoch 3, started at time 0. By default it follows node 2."""
     members = Membership()
     members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
     params = RaftParams(
@@ -39,7 +40,7 @@ def replica(
 
 
 def hear(r: Raft, leader: int, now: float) -> None:
-    """One good Fetch answer from the leader."""
+    """Delivers one successful Fetch response of the leader."""
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
     )
@@ -62,7 +63,7 @@ def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3
 
 
 @pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
-def test_a_leader_whose_connection_was_reset_or_that_resigned_counts_as_not_heard(
+def test_a_leader_whose_connection_was_reset_or_that_resigned_is_not_in_contact(
     lost: m.PeerLost | m.EndEpoch,
 ) -> None:
     r = replica()
@@ -85,7 +86,7 @@ def test_a_reset_connection_of_another_voter_does_not_concern_the_leader() -> No
     assert not reply.granted
 
 
-def test_a_leader_that_answers_again_is_heard_again() -> None:
+def test_a_leader_that_answers_again_is_in_contact_again() -> None:
     r = replica()
     hear(r, 2, 0.1)
     r.step(m.PeerLost(address(2)), 0.2)
@@ -130,7 +131,7 @@ def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
         (1, 3, (4, 2), True),  # the longer log goes first
     ],
 )
-def test_of_two_simultaneous_prospectives_one_stands_first(
+def test_one_of_two_simultaneous_prospectives_becomes_a_candidate_first(
     me: int, other: int, last: tuple[int, int], waits: bool
 ) -> None:
     r = replica(me)
@@ -165,14 +166,14 @@ def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -
 
 
 def answer_votes(r: Raft, now: float, granted: bool) -> None:
-    """Node 3 answers the vote request that it has; node 2 is gone."""
+    """Node 3 answers its Vote request; node 2 is dead."""
     for i, reply in ((2, m.Failure.DISCONNECTED), (3, m.VoteReply(epoch=r.state.epoch, granted=granted))):
         request = next(q for q in r.state.link(address(i)).in_flight.values() if isinstance(q, m.Vote))
         r.step(m.Replied(m.Peer(i, address(i)), request, reply), now)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_to_50_until_the_fetch_timeout(
+def test_after_a_reset_pre_votes_are_requested_within_20_ms_and_then_every_20_to_50_ms(
     seed: int,
 ) -> None:
     r = replica()
@@ -221,7 +222,7 @@ def test_a_candidate_that_loses_waits_twice_as_long_each_time_up_to_the_limit(se
 # --- standing at once, standing soon --------------------------------------------------------------
 
 
-def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
+def test_the_successor_that_a_leader_names_becomes_a_candidate_without_a_pre_vote() -> None:
     r = replica()
     hear(r, 2, 0.1)
     keys = [ReplicaKey(1, directory(1)), ReplicaKey(3, directory(3))]
@@ -231,7 +232,7 @@ def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
     assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in effects.send)
 
 
-def test_a_voter_that_refuses_a_shorter_log_stands_soon_itself() -> None:
+def test_a_voter_that_refuses_a_shorter_log_soon_requests_votes_itself() -> None:
     r = replica(stored=QuorumState(3))
     r.step(
         m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
@@ -281,7 +282,7 @@ def test_fetches_that_do_not_wait_for_a_leader(request_: m.Fetch) -> None:
     assert asks(replica(stored=QuorumState(3)), request_, 0.01).error != ErrorCode.NONE
 
 
-def test_a_follower_of_a_living_leader_names_it_at_once() -> None:
+def test_a_follower_answers_a_fetch_with_its_leader_at_once() -> None:
     assert asks(replica(), fetch(OBSERVER), 0.01).leader_id == 2
 
 
@@ -337,7 +338,7 @@ def test_a_new_leaders_own_name_does_not_wait() -> None:
 
 
 class QuickTransport(MemoryTransport):
-    """Has a connection to everybody: requests are written within the call."""
+    """A transport with open connections to all nodes: requests are written within the call."""
 
     def __init__(self, network: Network, order: list[str]) -> None:
         super().__init__(network)
@@ -352,7 +353,7 @@ class QuickTransport(MemoryTransport):
         self.warmed |= set(addresses)
 
 
-def test_requests_go_out_before_the_state_is_written_and_answers_wait_for_it(
+def test_requests_are_sent_before_the_quorum_state_is_saved_and_responses_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -393,7 +394,7 @@ def test_requests_go_out_before_the_state_is_written_and_answers_wait_for_it(
     asyncio.run(main())
 
 
-def test_a_leader_that_stops_lets_its_last_writes_commit(tmp_path: Path) -> None:
+def test_a_leader_that_stops_waits_for_its_last_records_to_commit(tmp_path: Path) -> None:
     async def main() -> None:
         network = Network()
         nodes = {}

@@ -1,4 +1,4 @@
-"""kraft.version 0 becomes 1, and the voters' entries in the log are kept true (KIP-853)."""
+"""The upgrade of kraft.version from 0 to 1, and updates of the voters' entries in the log (KIP-853)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KRAFT_VERSION, KRAFT_VOTERS = 5, 6
 
 
 def quorum(voters: int, kraft: int) -> tuple[World, Node]:
-    """Voters that follow one leader and have told it who they are."""
+    """Voters that follow one leader and have sent it their endpoints and versions."""
     world = World(voters, seed=8, kraft=kraft)
     world.boot_all()
     leader = world.elect()
@@ -43,7 +43,7 @@ def levels(world: World) -> set[int]:
 # --- the upgrade ----------------------------------------------------------------------------------
 
 
-def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
+def test_an_upgrade_writes_the_version_and_the_voter_set_in_one_batch() -> None:
     world, leader = quorum(3, kraft=0)
     assert all(v.key.directory_id == NO_DIRECTORY for v in leader.core.state.voters)
     token = upgrade(leader)
@@ -70,7 +70,7 @@ def test_voters_report_themselves_before_the_first_record_of_an_epoch_commits(se
         world.run(5.0, lambda: not any(n.core.state.is_leader for n in world.nodes.values()))
 
 
-def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
+def test_a_level_takes_effect_when_appended_and_is_finalised_when_committed() -> None:
     world, leader = quorum(3, kraft=0)
     for node in world.nodes.values():
         if node is not leader:
@@ -86,7 +86,7 @@ def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
     assert members.kraft_version_at(leader.committed - 1) == 1
 
 
-def test_an_upgrade_that_never_commits_is_undone_with_the_log_and_the_static_voters_are_back() -> None:
+def test_an_upgrade_that_is_truncated_is_reverted_to_the_static_voters() -> None:
     world, old = quorum(3, kraft=0)
     world.isolate(old.id)
     token = upgrade(old)

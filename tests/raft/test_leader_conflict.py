@@ -1,5 +1,5 @@
-"""Two messages that name two leaders of one epoch, and whatever else anybody can send: no message stops
-a node."""
+"""Messages that name two leaders of one epoch, and invalid messages of every kind: no message stops a
+node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answered(r: Raft, reply: m.Reply, now: float = 0.2, by: int = 2) -> m.Effect
 
 
 def shown() -> Raft:
-    """A follower of 2 in epoch 3, whom 2 has answered as its leader."""
+    """A follower of node 2 in epoch 3. Node 2 has answered one of its Fetches."""
     r = started(Role.FOLLOWER)
     answered(r, m.FetchReply(leader_id=2, epoch=3, high_watermark=0), 0.1)
     return r
@@ -52,7 +52,9 @@ def shown() -> Raft:
 
 
 @pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
-def test_a_leader_that_was_only_named_gives_way_to_the_next_that_is(claim: m.BeginEpoch | m.EndEpoch) -> None:
+def test_a_leader_that_was_only_named_is_replaced_by_the_next_one_that_is_named(
+    claim: m.BeginEpoch | m.EndEpoch,
+) -> None:
     r = started(Role.FOLLOWER)
     assert reply_to(r, claim, 0.1).error == ErrorCode.NONE
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 3)
@@ -61,7 +63,9 @@ def test_a_leader_that_was_only_named_gives_way_to_the_next_that_is(claim: m.Beg
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
 @pytest.mark.parametrize("by", [2, 3])
-def test_a_leader_that_was_only_named_gives_way_to_one_named_in_a_response(by: int, error: ErrorCode) -> None:
+def test_a_leader_that_was_only_named_is_replaced_by_one_named_in_a_response(
+    by: int, error: ErrorCode
+) -> None:
     r = started(Role.FOLLOWER)
     answered(r, m.FetchReply(error, leader_id=3, epoch=3), by=by)
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 3)
@@ -121,7 +125,7 @@ def test_a_replica_does_not_become_leader_because_a_message_names_it() -> None:
     assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
-def test_after_a_restart_a_leader_with_records_on_disk_gives_way_only_if_it_says_so() -> None:
+def test_after_a_restart_a_leader_with_records_on_disk_is_replaced_only_by_its_own_response() -> None:
     r = replica(QuorumState(3, 2), (1, 2, 3))
     r.start(0.0)
     assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST
@@ -141,7 +145,7 @@ def test_contradicting_claims_do_not_extend_the_fetch_timeout() -> None:
     assert r.state.following.fetch_deadline == deadline
 
 
-def test_an_unknown_leader_without_an_address_gives_way() -> None:
+def test_an_unknown_leader_without_an_address_is_replaced() -> None:
     r = started(Role.UNATTACHED)
     reply_to(r, m.BeginEpoch(99, 3, {}, None, CLUSTER), 0.1)
     assert (r.state.role, r.state.leader_id) == (Role.UNATTACHED, 99)
@@ -171,8 +175,9 @@ def test_a_forged_announcement_does_not_prevent_following_the_elected_leader(see
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed: int) -> None:
-    """The named voter is asked, denies it, and names whom it follows itself."""
+def test_a_forged_claim_is_replaced_by_the_elected_leader_of_the_epoch(seed: int) -> None:
+    """The replica sends a Fetch to the named voter, which answers that it does not lead and names its own
+    leader."""
     w = World(3, seed, kraft=1)
     w.boot_all()
     leader = w.elect()
@@ -215,7 +220,7 @@ def fetched_by(r: Raft, epoch: int, *sets: VoterSet) -> None:
     )
 
 
-def test_records_that_would_keep_the_node_from_starting_are_not_taken() -> None:
+def test_records_that_would_prevent_the_next_start_are_refused() -> None:
     r = shown()
     one, two, three, four = (
         VoterSet.of(voter(i) for i in ids) for ids in ((1, 2, 3), (1, 2), (2, 4), (2, 4, 5))
@@ -254,7 +259,7 @@ def test_such_records_are_not_appended(tmp_path: Path) -> None:
 # --- whatever else --------------------------------------------------------------------------------
 
 
-def test_a_long_list_of_successors_stops_nobody() -> None:
+def test_a_long_list_of_successors_stops_no_replica() -> None:
     r = shown()
     keys = tuple(ReplicaKey(i) for i in (3, 1, *range(10, 5000)))
     assert reply_to(r, end(2, 3, keys), 0.2).error == ErrorCode.NONE
@@ -322,7 +327,7 @@ def any_reply(rng: random.Random, to: m.RaftRequest) -> m.Reply | m.Failure:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
+def test_no_request_and_no_response_stops_a_replica(role: Role) -> None:
     for seed in range(40):
         rng = random.Random(seed)
         r = started(role)

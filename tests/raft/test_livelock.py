@@ -1,5 +1,5 @@
-"""Candidates that start together part company: within a few rounds, whatever their timers, their draws
-and the network do."""
+"""Candidates that start at the same time elect a leader within a few rounds, with any timers, random numbers
+and network delays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.raft.world import World
 
 
 class Mirror(random.Random):
-    """Gives everybody the same: every delay is the longest, nothing is lost, all replicas draw the same
-    numbers."""
+    """Returns the same numbers to all replicas. Every delay is the longest possible, and no message is
+    lost."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -28,7 +28,7 @@ class Mirror(random.Random):
 
 
 def rounds_until_elected(world: World, after: int) -> int:
-    """Epochs begun since `after`, the last one's leader included."""
+    """The number of epochs since `after`, up to the one in which a leader is elected."""
     assert world.run(60, lambda: world.leader is not None and world.leader.core.state.epoch > after)
     assert world.leader is not None
     return world.leader.core.state.epoch - after
@@ -53,7 +53,7 @@ def test_equal_random_draws_still_elect_a_leader_within_two_rounds(voters: int) 
 
 
 @pytest.mark.parametrize("voters", [3, 4, 5])
-def test_followers_that_lose_their_leader_at_one_moment_and_draw_the_same_numbers_elect_one_of_them(
+def test_followers_that_lose_their_leader_together_and_draw_equal_numbers_elect_a_leader(
     voters: int,
 ) -> None:
     for seed in range(25):
@@ -73,7 +73,7 @@ def test_followers_that_lose_their_leader_at_one_moment_and_draw_the_same_number
 @pytest.mark.parametrize("quick", [True, False], ids=["quick failover", "Kafka's timers"])
 @pytest.mark.parametrize("delay_s", [0.001, 0.01, 0.05, 0.2])
 @pytest.mark.parametrize("voters", [2, 4])
-def test_equal_timers_split_the_votes_a_few_times_at_most(voters: int, delay_s: float, quick: bool) -> None:
+def test_equal_timers_split_the_votes_only_a_few_times(voters: int, delay_s: float, quick: bool) -> None:
     rounds = []
     for seed in range(40):
         world = World(voters, seed=seed, kraft=1, quick=quick)

@@ -1,5 +1,5 @@
-"""A change of voters that is not made: nobody it would leave could commit anything, or it would stand
-in everybody's way."""
+"""Changes of voters that are refused, because no majority of the new voter set is alive, or because they
+would block all other changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.raft.world import LISTENER, World, address, directory, voter
 
 
 def others(world: World, count: int = 9) -> list[int]:
-    """Of the voters those that do not lead."""
+    """The voters that are not the leader."""
     return [v.id for v in lead(world).core.state.voters if v.id != lead(world).id][:count]
 
 
@@ -28,7 +28,7 @@ def dead(world: World, ids: list[int]) -> None:
 # --- the set after the change must have a living majority -----------------------------------------
 
 
-def test_a_removal_that_would_leave_no_living_majority_is_refused_with_who_is_silent_and_what_to_do() -> None:
+def test_a_removal_that_would_leave_no_living_majority_names_the_silent_voters_and_the_remedy() -> None:
     world = quorum(3)
     leader, (gone, wanted) = lead(world), others(world)
     dead(world, [gone])
@@ -137,7 +137,7 @@ def test_with_one_dead_voter_another_is_added() -> None:
 # --- an addition that waits -----------------------------------------------------------------------
 
 
-def test_an_addition_waits_a_minute_whatever_it_asks_for() -> None:
+def test_an_addition_waits_at_most_a_minute_even_if_its_timeout_is_longer() -> None:
     world = quorum(1)
     asked = world.now
     reply = ask(world, m.AddVoter(voter(3), timeout_ms=2**31 - 1), seconds=300)

@@ -1,4 +1,4 @@
-"""Voters come and go: what a change waits for, and what it is refused for (KIP-853)."""
+"""Additions and removals of voters: what they wait for, and why they are refused (KIP-853)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def key(i: int) -> ReplicaKey:
 
 
 def quorum(voters: int, others: int = 0, seed: int = 1, **options: bool) -> World:
-    """Voters that have elected a leader, and controllers that are none yet, started and caught up."""
+    """Voters that have elected a leader, and controllers that are not voters yet but run and have
+    caught up."""
     world = World(voters, seed=seed, observers=others, kraft=1)
     for i in range(voters + 1, voters + others + 1):
         world.nodes[i].can_vote = True
@@ -62,9 +63,7 @@ def test_an_addition_waits_until_the_new_replica_has_caught_up() -> None:
 
 
 @pytest.mark.parametrize(("alive", "words"), [(False, "it has not fetched"), (True, "its last fetch was")])
-def test_an_addition_whose_time_is_over_names_the_replica_that_does_not_fetch(
-    alive: bool, words: str
-) -> None:
+def test_an_addition_that_times_out_names_the_replica_that_does_not_fetch(alive: bool, words: str) -> None:
     world = quorum(1, others=1)
     if alive:
         world.kill(2)
@@ -94,7 +93,7 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "is not a listener of a controller" in (reply.message or "")
 
 
-def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(
+def test_an_addition_repeats_api_versions_and_names_it_when_it_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = quorum(1, others=1)
@@ -196,7 +195,7 @@ def test_waiting_changes_are_answered_when_leadership_is_lost() -> None:
     assert [leader.answers[t].error for t in tokens] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
-def test_an_addition_need_not_be_awaited_until_it_is_committed() -> None:
+def test_an_addition_may_be_acknowledged_before_it_is_committed() -> None:
     world = quorum(3, others=1)
     token = world.ask(lead(world), m.AddVoter(voter(4), ack_when_committed=False))
     assert world.run(5, lambda: token in lead(world).answers)
@@ -207,7 +206,7 @@ def test_an_addition_need_not_be_awaited_until_it_is_committed() -> None:
     assert leader.core.state.members.current_offset >= leader.core.state.hwm
 
 
-def test_a_duplicate_names_the_command_that_makes_room() -> None:
+def test_the_refusal_of_a_duplicate_names_the_command_that_removes_the_old_voter() -> None:
     world = quorum(3)
     replaced = voter(3)
     replaced = type(replaced)(ReplicaKey(3, directory(33)), replaced.endpoints, (0, 1))
@@ -219,7 +218,7 @@ def test_a_duplicate_names_the_command_that_makes_room() -> None:
     assert command in (reply.message or "")
 
 
-def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_times_out_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate.raft.core.membership.voter_changes.REMOVE_TIMEOUT_S", 1.0)
     world = quorum(3)
     leader = lead(world)
@@ -261,7 +260,7 @@ def test_removals_that_do_not_apply_are_refused_with_the_reason(
     assert words in (reply.message or "")
 
 
-def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() -> None:
+def test_a_voter_that_never_reported_its_directory_id_is_removed_without_one() -> None:
     world = World(3, kraft=1)
     unknown = voter(3)
     for node in world.nodes.values():
@@ -305,7 +304,7 @@ def test_a_node_is_replaced_under_a_new_id() -> None:
     world.settle("afterwards")
 
 
-def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over() -> None:
+def test_a_leader_that_is_removed_does_not_count_itself_then_answers_and_resigns() -> None:
     world = quorum(3)
     old = lead(world)
     token = world.ask(old, m.RemoveVoter(key(old.id)))

@@ -1,4 +1,5 @@
-"""Who joins by itself, and who does not: a voter that was removed stays out (KIP-853, and a file of ours)."""
+"""Auto-join (KIP-853): which controllers join by themselves. A voter that was removed does not rejoin;
+Quorate persists this in its own file."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_controllers_join_by_themselves_one_after_the_other() -> None:
     world.settle("together")
 
 
-def test_without_the_setting_nobody_joins() -> None:
+def test_without_the_setting_no_controller_joins() -> None:
     world = quorum(1, others=1)
     world.run(60)
     assert lead(world).core.state.voters.ids == [1]
@@ -70,7 +71,7 @@ def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
     world.settle("afterwards")
 
 
-def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart() -> None:
+def test_a_removed_voter_does_not_rejoin_even_after_a_restart() -> None:
     world = quorum(1, others=1, auto_join=True)
     node = world.nodes[2]
     assert world.run(60, lambda: node.membership_record is MembershipRecord.VOTER)
@@ -85,7 +86,7 @@ def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart()
     assert world.run(10, lambda: node.membership_record is MembershipRecord.VOTER)
 
 
-def test_a_removal_that_is_not_committed_is_no_removal() -> None:
+def test_an_uncommitted_removal_does_not_count() -> None:
     world = quorum(3)
     leader = lead(world)
     other = next(n for n in world.nodes.values() if n is not leader)
@@ -98,7 +99,7 @@ def test_a_removal_that_is_not_committed_is_no_removal() -> None:
     assert other.committed <= (other.core.state.members.current_offset or 0)
 
 
-def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
+def test_a_removal_that_is_only_in_a_snapshot_is_remembered_too() -> None:
     world = quorum(3)
     gone = next(n for n in world.nodes.values() if n is not lead(world))
     assert gone.membership_record is MembershipRecord.VOTER
@@ -192,7 +193,8 @@ def nameless(i: int) -> Voter:
 
 
 def first_voters_without_ids(*running: int) -> World:
-    """Three voters, formatted with a list that has no directory ids; those that run have told theirs."""
+    """Three voters that were formatted with a list without directory ids. Those that run have reported their
+    ids."""
     world = World(3, kraft=1)
     for node in world.nodes.values():
         node.boot = VoterSet.of(nameless(i) for i in (1, 2, 3))
@@ -234,7 +236,7 @@ def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(
     world.settle("afterwards")
 
 
-def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_controller_with_a_new_disk_does_not_count_as_removed(caplog: pytest.LogCaptureFixture) -> None:
     world = first_voters_without_ids(1, 2, 3)
     node = next(n for n in world.nodes.values() if n is not lead(world))
     node.replace_disk(directory(50 + node.id))
@@ -266,7 +268,7 @@ def test_a_voter_without_directory_id_that_was_removed_before_its_start_does_not
     assert lead(world).core.state.voters.ids == [1, 2]
 
 
-def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(
+def test_voters_report_their_directory_ids_without_a_refused_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")

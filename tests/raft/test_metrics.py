@@ -1,4 +1,4 @@
-"""What the raft metrics say is what is the case."""
+"""The values of the raft metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 async def quorum(path: Path, count: int) -> tuple[Network, list[Node], Node]:
-    """Voters that have elected a leader, which is the last of the three."""
+    """Three voters that have elected the last of them as leader."""
     network = Network()
     ids = range(1, count + 1)
     for i in ids:
@@ -50,7 +50,7 @@ async def quorum(path: Path, count: int) -> tuple[Network, list[Node], Node]:
     return network, nodes, leader
 
 
-def test_a_leader_that_is_alone(tmp_path: Path) -> None:
+def test_metrics_of_an_only_voter(tmp_path: Path) -> None:
     async def test() -> None:
         _, _, leader = await quorum(tmp_path, 1)
         for i in range(5):
@@ -124,7 +124,7 @@ def test_a_voter_that_does_not_fetch_is_offline(tmp_path: Path) -> None:
     run(test)
 
 
-def test_changes_of_voters_are_pending_and_uncommitted_as_long_as_they_are(tmp_path: Path) -> None:
+def test_pending_and_uncommitted_changes_of_voters_are_counted(tmp_path: Path) -> None:
     async def test() -> None:
         _, nodes, leader = await quorum(tmp_path, 2)
         request = AddRaftVoterRequest(
@@ -198,7 +198,7 @@ def test_averages_and_maxima_are_of_the_last_two_windows() -> None:
     assert (w.average(1001), w.maximum(1001)) == (1, 1)
 
 
-def test_a_rate_is_over_the_time_in_which_things_came() -> None:
+def test_a_rate_is_computed_over_the_time_of_its_samples() -> None:
     w = Windowed(0.0, 30.0)
     for second in range(60):
         w.record(5, float(second))
@@ -223,7 +223,7 @@ def test_election_latency_is_from_the_first_pre_vote_to_a_leader() -> None:
     assert meters.election_ms.maximum(9.0) == pytest.approx(500)
 
 
-def test_commit_latency_is_from_append_to_the_high_watermark_behind_it() -> None:
+def test_commit_latency_is_from_the_append_until_the_high_watermark_passes_it() -> None:
     meters = RaftMeters(0.0)
     meters.leader_appended(10, 10, 1.0)
     meters.leader_appended(20, 10, 1.1)

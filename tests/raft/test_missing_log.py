@@ -1,5 +1,5 @@
-"""A voter whose log is gone does not begin anew as the voter that it was; whatever may start without
-one, starts."""
+"""A voter whose log is missing does not start as the same voter. Replicas that may start without a log do
+start."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_a_damaged_epoch_checkpoint_does_not_hide_a_missing_log(tmp_path: Path) 
 
 
 def test_a_damaged_quorum_state_does_not_hide_a_missing_log(tmp_path: Path) -> None:
-    """An only voter would be told to remove the file, and would then start with an empty log."""
+    """Otherwise the error would advise an only voter to remove the file, and it would then start with an
+    empty log."""
     lived(tmp_path)
     lose(tmp_path, LEADER_EPOCHS)
     (metadata(tmp_path) / STATE).write_bytes(b"{")
@@ -141,7 +142,7 @@ async def _static(path: Path) -> None:
     await node.stop()
 
 
-def test_a_broker_fetches_everything_anew(tmp_path: Path) -> None:
+def test_a_broker_fetches_everything_again(tmp_path: Path) -> None:
     lived(tmp_path)
     lose(tmp_path)
     assert starts(tmp_path, is_controller=False) == []
@@ -198,7 +199,7 @@ def test_a_replica_that_has_voted_before_its_first_record_starts(tmp_path: Path)
     assert starts(tmp_path, voters={1: address(1), 2: address(2)}) == []
 
 
-def test_a_lost_quorum_state_beside_records_is_only_warned_of(
+def test_a_missing_quorum_state_beside_records_is_only_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lived(tmp_path)
@@ -227,7 +228,7 @@ def test_a_voter_whose_log_directory_is_gone_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path) == said
 
 
-def test_an_empty_log_directory_or_one_with_its_formatting_alone_is_no_log(tmp_path: Path) -> None:
+def test_a_log_directory_that_is_empty_or_only_formatted_is_not_a_log(tmp_path: Path) -> None:
     lived(tmp_path)
     for path in metadata(tmp_path).iterdir():
         if path.name != f"{0:020d}-{0:010d}.checkpoint":
@@ -247,7 +248,7 @@ def test_a_static_voter_whose_log_directory_is_gone_is_refused(tmp_path: Path) -
     assert "remove-controller" not in said
 
 
-def test_the_marker_knows_that_static_voters_became_dynamic(tmp_path: Path) -> None:
+def test_the_marker_is_updated_when_static_voters_become_dynamic(tmp_path: Path) -> None:
     async def upgraded() -> None:
         node = await sole(tmp_path, kraft=0)
         assert marker(tmp_path).read() == Marked(0)
@@ -287,7 +288,7 @@ def test_a_marker_of_another_directory_or_cluster_does_not_count(tmp_path: Path)
         (tmp_path / FILE_NAME).unlink()
 
 
-def test_a_controller_that_observes_is_marked_when_it_becomes_a_voter_and_not_before(tmp_path: Path) -> None:
+def test_an_observing_controller_is_marked_only_when_it_becomes_a_voter(tmp_path: Path) -> None:
     async def main() -> None:
         network = Network()
         format_dynamic(tmp_path / "1", dynamic(1))
@@ -322,7 +323,7 @@ def test_a_controller_that_observes_is_marked_when_it_becomes_a_voter_and_not_be
     asyncio.run(main())
 
 
-def test_a_broker_is_never_marked_and_fetches_everything_anew(tmp_path: Path) -> None:
+def test_a_broker_is_never_marked_and_fetches_everything_again(tmp_path: Path) -> None:
     starts(tmp_path, is_controller=False)
     assert not (tmp_path / FILE_NAME).exists()
     shutil.rmtree(metadata(tmp_path))

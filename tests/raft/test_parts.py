@@ -1,4 +1,4 @@
-"""The driver's parts by themselves: proposals, fsync placement, delivery, snapshot files."""
+"""The parts of the driver: proposals, the thread of an fsync, delivery, snapshot files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.raft.world import voter
 # --- proposals ------------------------------------------------------------------------------------
 
 
-def test_all_that_is_pending_becomes_one_batch_with_consecutive_offsets() -> None:
+def test_all_pending_records_become_one_batch_with_consecutive_offsets() -> None:
     proposals = Proposals()
     proposals.reset(10)
     assert proposals.add([b"a", b"b"], True) == 11
@@ -51,7 +51,7 @@ def test_all_that_is_pending_becomes_one_batch_with_consecutive_offsets() -> Non
     assert proposals.next_offset == 13
 
 
-def test_batches_stay_below_the_limit_and_atomic_groups_are_never_cut() -> None:
+def test_batches_stay_below_the_limit_and_atomic_groups_are_never_split() -> None:
     proposals = Proposals()
     for i in range(5):
         proposals.add([bytes([i]) * (1 << 20)] * 3, True)
@@ -106,7 +106,7 @@ def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
     asyncio.run(syncer.close())
 
 
-def test_after_one_stalled_fsync_the_next_ones_run_in_the_thread_from_the_very_first_on() -> None:
+def test_after_one_stalled_fsync_the_next_ones_run_in_the_thread() -> None:
     took, now = [STALL_S * 2], [0.0]
 
     def flush() -> None:
@@ -383,7 +383,7 @@ def test_a_frozen_snapshot_is_read_back(tmp_path: Path, kraft: int, first: int) 
     assert [b.base_offset for b in batches] == [first, first + 2]
 
 
-def test_every_cut_and_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
+def test_every_truncation_and_every_flipped_byte_is_detected(tmp_path: Path) -> None:
     path = snapshot_file(tmp_path)
     whole = path.read_bytes()
     path.chmod(0o644)

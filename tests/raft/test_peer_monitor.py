@@ -1,4 +1,4 @@
-"""A voter that nobody finds says so, seldom, and with the way back."""
+"""Warnings about voters that cannot be reached and about missing leaders: rare, and with instructions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ EVERY_3_S = [3.0 * i for i in range(42)]
 @pytest.mark.parametrize(
     "role", [Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED]
 )
-def test_a_voter_that_is_not_where_the_voter_set_says_and_finds_no_leader_warns_once_a_minute(
+def test_a_voter_that_has_moved_and_finds_no_leader_warns_once_a_minute(
     role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = warnings(moved(role), EVERY_3_S, caplog)
@@ -85,7 +85,9 @@ def test_a_voter_that_is_not_where_the_voter_set_says_and_finds_no_leader_warns_
     assert "start 1 of them with the old listeners" in said[0]
 
 
-def test_a_leader_and_a_follower_that_hears_its_leader_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_and_a_follower_in_contact_with_its_leader_do_not_warn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert warnings(moved(Role.LEADER), EVERY_3_S, caplog) == []
     r = moved(Role.FOLLOWER)
     request = next(
@@ -98,7 +100,7 @@ def test_a_leader_and_a_follower_that_hears_its_leader_do_not_warn(caplog: pytes
     assert len(warnings(r, [100.0 + LOST_S], caplog)) == 1
 
 
-def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_that_was_replaced_has_time_to_find_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
     r, reaching = moved(Role.LEADER), PeerMonitor(Reachability(Clock()))
     reaching.check(r.state, Transport(), 100.0)  # type: ignore[arg-type]
     transitions.become_unattached(r.state, 9, None, 101.0)
@@ -119,7 +121,7 @@ def changed(endpoints: Mapping[str, Address], listener: str = LISTENER) -> Raft:
     return r
 
 
-def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_says_which(
+def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_logs_both(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     r = changed({"CTRL": address(1)}, "CTRL")
@@ -134,7 +136,9 @@ def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_
     assert '"The controllers\' listener gets another name"' in said[0]
 
 
-def test_a_controller_with_the_address_of_another_voter_says_whose(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_controller_with_the_address_of_another_voter_names_that_voter(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     r = changed({LISTENER: address(2)})
     r.state.leader_heard_at = 1e9
     said = warnings(r, EVERY_3_S, caplog)
@@ -165,7 +169,7 @@ def unresolved() -> KafkaConnectionError:
 
 
 class World:
-    """A replica that is looked at, and what its requests come to."""
+    """A monitored replica and the outcomes of its requests."""
 
     def __init__(self, r: Raft) -> None:
         self.r, self.clock = r, Clock()
@@ -173,7 +177,7 @@ class World:
         self.reaching = PeerMonitor(self.requests)
 
     def look(self, now: float, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-        """(level, text) of what is told of the missing leader then."""
+        """Runs the check at this time. Returns (level, text) of the messages about a missing leader."""
         caplog.clear()
         caplog.set_level("INFO")
         self.clock.time = now
@@ -215,7 +219,7 @@ def test_a_changed_situation_is_logged_sooner_but_not_at_once(caplog: pytest.Log
     assert world.look(20.0 + 2 * CHANGED_S, caplog) == []
 
 
-def test_a_leader_and_a_follower_that_hears_its_leader_log_no_missing_leader(
+def test_a_leader_and_a_follower_in_contact_with_its_leader_log_no_missing_leader(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for role in (Role.LEADER, Role.FOLLOWER):
@@ -250,7 +254,7 @@ def test_a_node_that_is_no_voter_names_the_nodes_it_asks(caplog: pytest.LogCaptu
     )
 
 
-def test_how_many_addresses_are_kept_is_bounded() -> None:
+def test_the_number_of_known_addresses_is_bounded() -> None:
     requests = Reachability(Clock())
     for i in range(MAX_ADDRESSES + 100):
         requests.failed(("host", i), refused())

@@ -1,4 +1,4 @@
-"""`quorum-state`: Kafka's bytes in both versions, and refusal of everything else."""
+"""`quorum-state`: Kafka's bytes in both versions; everything else is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPTURED = {  # quorum-state of tests/golden/kafka-4.1.1-{static,dynamic}
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_kafka_wrote_is_read_and_written_back_byte_for_byte(version: int) -> None:
+def test_files_of_kafka_are_read_and_written_back_byte_for_byte(version: int) -> None:
     state = decode_quorum_state(CAPTURED[version])
     assert state == QuorumState(1, 1, None)
     assert encode_quorum_state(state, version, [1]) == CAPTURED[version]
@@ -75,12 +75,12 @@ def test_fields_and_their_order(state: QuorumState, version: int, text: str) -> 
         "[" * 100000,
     ],
 )
-def test_what_is_no_quorum_state_is_refused(text: str) -> None:
+def test_an_invalid_quorum_state_is_refused(text: str) -> None:
     with pytest.raises(QuorumStateError):
         decode_quorum_state(text.encode())
 
 
-def test_the_file_is_replaced_whole_and_absent_means_none(tmp_path: Path) -> None:
+def test_the_file_is_replaced_atomically_and_a_missing_file_means_none(tmp_path: Path) -> None:
     file = QuorumStateFile(tmp_path / "quorum-state")
     assert file.read() is None
     state = QuorumState(3, None, ReplicaKey(2, DIRECTORY))

@@ -1,4 +1,4 @@
-"""Damaged files of a replica: the error says what to do, by who else has everything."""
+"""Damaged files of a replica: the advice in the error depends on which other replicas have all data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state(epoch: object) -> bytes:
 
 
 def refusal(path: Path, voters: int = 3, static: bool = False, controller: bool = True) -> str:
-    """What node 1 of so many says when it is to start."""
+    """The error with which node 1 of the given number of voters does not start."""
     given = {i: address(i) for i in range(1, voters + 1)} if static else None
 
     async def main() -> str:
@@ -50,7 +50,7 @@ def formatted(path: Path, voters: int = 3) -> Path:
 @pytest.mark.parametrize(
     "content", [b"{", state(1 << 40), state(-1), state('"x"')], ids=["cut", "large", "negative", "text"]
 )
-def test_one_of_several_is_added_anew(tmp_path: Path, content: bytes) -> None:
+def test_one_of_several_voters_is_added_again(tmp_path: Path, content: bytes) -> None:
     (formatted(tmp_path) / STATE).write_bytes(content)
     said = refusal(tmp_path)
     assert said.startswith(str(metadata(tmp_path) / STATE))
@@ -59,7 +59,7 @@ def test_one_of_several_is_added_anew(tmp_path: Path, content: bytes) -> None:
     assert "INVALID_REQUEST" not in said
 
 
-def test_a_damaged_snapshot_hides_who_votes(tmp_path: Path) -> None:
+def test_advice_without_the_voters_that_a_damaged_snapshot_holds(tmp_path: Path) -> None:
     path = formatted(tmp_path) / SNAPSHOT
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     said = refusal(tmp_path)
@@ -80,7 +80,7 @@ def test_a_static_voter_needs_no_removal(tmp_path: Path) -> None:
     assert "remove-controller" not in said
 
 
-def test_an_observer_fetches_everything_anew(tmp_path: Path) -> None:
+def test_an_observer_fetches_everything_again(tmp_path: Path) -> None:
     path = formatted(tmp_path) / SNAPSHOT
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert f"move {metadata(tmp_path)} away and start it again" in refusal(tmp_path, controller=False)
@@ -97,7 +97,7 @@ def lived(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", state(0)], ids=["cut", "behind"])
-def test_the_only_voter_does_without_its_quorum_state_as_it_says(tmp_path: Path, content: bytes) -> None:
+def test_the_only_voter_starts_without_its_quorum_state_as_advised(tmp_path: Path, content: bytes) -> None:
     lived(tmp_path)
     path = metadata(tmp_path) / STATE
     path.write_bytes(content)
@@ -127,7 +127,7 @@ def test_the_log_of_an_only_voter_comes_from_a_backup(tmp_path: Path) -> None:
     assert "an only voter is restored from a backup" in said
 
 
-def test_damage_that_shows_when_a_snapshot_is_loaded_is_explained_too(tmp_path: Path) -> None:
+def test_damage_that_is_found_when_a_snapshot_is_loaded_is_explained_too(tmp_path: Path) -> None:
     async def written() -> Path:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -158,7 +158,7 @@ def segment(path: Path) -> Path:
 
 
 def damaged_in_the_middle(path: Path) -> None:
-    """The second batch of several is no longer what was written: records behind it are whole."""
+    """Damages the second of several batches; the batches after it are valid."""
     lived(path)
     flip(segment(path), lambda data: len(data) // 2)
 
@@ -198,7 +198,7 @@ def test_a_damaged_log_of_a_broker_may_be_moved_away(tmp_path: Path) -> None:
     assert f"move {metadata(tmp_path)} away and start it again, it fetches everything anew" in said
 
 
-def test_a_static_voter_is_told_when_formatting_it_again_is_safe(tmp_path: Path) -> None:
+def test_the_advice_to_a_static_voter_says_when_formatting_it_again_is_safe(tmp_path: Path) -> None:
     metadata(tmp_path).mkdir()
     (metadata(tmp_path) / STATE).write_bytes(b"{")
     said = refusal(tmp_path, static=True)
@@ -229,7 +229,7 @@ def test_a_controller_that_is_no_voter_needs_no_removal(tmp_path: Path) -> None:
     assert "remove-controller" not in said
 
 
-def test_topics_that_would_move_away_with_the_log_are_named(tmp_path: Path) -> None:
+def test_the_advice_mentions_topics_in_the_same_directory(tmp_path: Path) -> None:
     (formatted(tmp_path) / STATE).write_bytes(b"{")
     assert "partition" not in refusal(tmp_path)
     (tmp_path / "events-0").mkdir()

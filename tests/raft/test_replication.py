@@ -53,7 +53,7 @@ def test_an_observer_follows_and_survives_the_leaders_restart(tmp_path: Path, kr
     asyncio.run(main())
 
 
-def test_an_observer_that_is_new_loads_the_leaders_snapshot(tmp_path: Path) -> None:
+def test_a_new_observer_loads_the_leaders_snapshot(tmp_path: Path) -> None:
     async def main() -> None:
         leader = await sole(tmp_path / "1")
         for i in range(100):
@@ -78,7 +78,7 @@ def test_an_observer_that_is_new_loads_the_leaders_snapshot(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", [15, 16, 17, 18])
-def test_an_observer_speaks_the_versions_of_fetch_that_kafka_4_has(tmp_path: Path, version: int) -> None:
+def test_an_observer_uses_the_fetch_versions_of_kafka_4(tmp_path: Path, version: int) -> None:
     async def main() -> None:
         dynamic = version >= 17  # before, an answer does not say where the leader is: the configuration must
         leader = await sole(tmp_path / "1", int(dynamic))

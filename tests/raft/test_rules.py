@@ -1,4 +1,4 @@
-"""Single rules of the core as tables: who gets a vote, what a Fetch is answered, which role follows which."""
+"""Rules of the core as tables: granted votes, responses to Fetch, transitions between roles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replica(
     voters: int = 3,
     can_vote: bool = True,
 ) -> Raft:
-    """Node i of a dynamic quorum, its log holding one record for each epoch given; not started."""
+    """Node i of a dynamic quorum, not started. Its log has one record for each given epoch."""
     log = MemoryLog([Entry(e, e) for e in epochs])
     members = Membership()
     members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
@@ -39,7 +39,7 @@ def replica(
 
 
 def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
-    """Node 1 in epoch 3 in the role."""
+    """Node 1 in epoch 3, in the given role."""
     match role:
         case Role.FOLLOWER:
             r = replica(QuorumState(3, 2), epochs)
@@ -109,7 +109,7 @@ def test_grants_by_role(role: Role, standard: bool, pre: bool) -> None:
     ("last", "granted"),
     [((3, 2), True), ((9, 2), True), ((2, 2), False), ((9, 1), False), ((0, 0), False)],
 )
-def test_a_shorter_or_older_log_gets_no_vote(last: tuple[int, int], granted: bool) -> None:
+def test_a_candidate_with_a_shorter_or_older_log_gets_no_vote(last: tuple[int, int], granted: bool) -> None:
     for pre in (False, True):
         reply = reply_to(started(Role.UNATTACHED), vote(last=last, pre=pre))
         assert isinstance(reply, m.VoteReply)
@@ -127,8 +127,8 @@ def test_a_vote_is_granted_once_and_durable_before_the_response() -> None:
 
 
 def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
-    """Else a crash could leave it less than what its vote was given for, and it would ask again in the
-    same epoch."""
+    """Otherwise it could lose records in a crash, and get a second vote of the same epoch with a shorter
+    log."""
     r = started(Role.FOLLOWER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, 3))  # written, not synced
@@ -154,7 +154,7 @@ def test_a_vote_for_another_directory_of_the_same_id_is_another_vote() -> None:
     assert not reply.granted
 
 
-def test_a_follower_that_has_heard_its_leader_refuses_the_pre_vote() -> None:
+def test_a_follower_that_has_fetched_from_its_leader_refuses_the_pre_vote() -> None:
     r = started(Role.FOLLOWER)
     effects = r.step(m.Timeout(), 0.1)
     del effects
@@ -197,7 +197,7 @@ def test_a_greater_epoch_in_a_vote_is_adopted(pre: bool) -> None:
     assert (r.state.role, r.state.epoch, reply.epoch) == (Role.UNATTACHED, 8, 8)
 
 
-def test_a_peer_without_pre_vote_makes_the_prospective_stand_at_once() -> None:
+def test_a_peer_without_pre_vote_makes_the_prospective_a_candidate_at_once() -> None:
     r = started(Role.PROSPECTIVE)
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
@@ -241,7 +241,7 @@ def test_an_illegal_transition_raises() -> None:
 
 @pytest.mark.parametrize("role", [Role.UNATTACHED, Role.FOLLOWER, Role.LEADER])
 @pytest.mark.parametrize("epoch", [3 + (1 << 24) + 1, (1 << 31) - 1])
-def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoch: int) -> None:
+def test_an_impossibly_large_epoch_is_refused(role: Role, epoch: int) -> None:
     for request_ in (
         vote(epoch=epoch, last=(99, 3)),
         vote(epoch=epoch, last=(99, 3), pre=True),
@@ -255,7 +255,7 @@ def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoc
     assert reply_to(r, vote(epoch=3 + (1 << 24), last=(99, 3)), 5.0).epoch == r.state.epoch == 3 + (1 << 24)
 
 
-def test_an_answer_of_an_epoch_that_no_elections_can_have_reached_is_not_believed() -> None:
+def test_a_response_with_an_impossibly_large_epoch_is_ignored() -> None:
     r = started(Role.CANDIDATE)
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
@@ -298,7 +298,9 @@ def test_errors_of_begin_and_end_epoch(request_: m.RaftRequest, error: ErrorCode
     ("preferred", "wait"),
     [([1, 3], 0.0), ([3, 1], 0.5), ([3], 1.0), ([], 1.0), ([4, 5, 1], 0.5), ([4, 1, 5], 0.25)],
 )
-def test_end_epoch_lets_the_preferred_successor_stand_first(preferred: list[int], wait: float) -> None:
+def test_end_epoch_makes_the_preferred_successor_the_first_candidate(
+    preferred: list[int], wait: float
+) -> None:
     r = started(Role.FOLLOWER)
     keys = [ReplicaKey(i, directory(i)) for i in preferred]
     r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 1.0)
@@ -320,7 +322,8 @@ def fetch(offset: int, last_epoch: int, epoch: int = 3, wait: int = 500, **chang
 
 
 def leader(snapshots: tuple[tuple[int, int], ...] = (), start: tuple[int, int] | None = None) -> Raft:
-    """Leads epoch 3; the log has epochs 1 1 2 and its own LeaderChange at offset 3, synced."""
+    """A leader of epoch 3. Its log has records of the epochs 1, 1 and 2 and its own LeaderChange at offset
+    3, all durable."""
     r = started(Role.LEADER)
     log = r.state.log
     assert isinstance(log, MemoryLog)
@@ -482,7 +485,7 @@ def test_replicas_that_do_not_count_for_the_high_watermark(key: ReplicaKey) -> N
         ((0, 0), 0, ErrorCode.SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_what_parts_of_snapshots_are_served(
+def test_parts_of_snapshots_that_are_served(
     snapshot: tuple[int, int], position: int, error: ErrorCode
 ) -> None:
     r = leader(((0, 0), (2, 1)))
@@ -494,7 +497,7 @@ def test_what_parts_of_snapshots_are_served(
         assert reply.read == min(60, 100 - position)
 
 
-def test_a_follower_never_cuts_what_is_committed() -> None:
+def test_a_follower_never_truncates_committed_records() -> None:
     r = started(Role.FOLLOWER)
     peer = m.Peer(2, address(2))
 
@@ -513,7 +516,7 @@ def test_a_follower_never_cuts_what_is_committed() -> None:
     ("diverging", "to"),
     [((2, 1), 2), ((1, 1), 1), ((9, 1), 2), ((3, 2), 3), ((2, 2), 2), ((1, 0), 1), ((5, 0), 3)],
 )
-def test_where_a_follower_cuts_its_log(diverging: tuple[int, int], to: int) -> None:
+def test_where_a_follower_truncates_its_log(diverging: tuple[int, int], to: int) -> None:
     r = started(Role.FOLLOWER)
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)

@@ -1,5 +1,5 @@
-"""Whole Raft clients: a replica that gets a snapshot, through changes of leader and restarts, with real
-files."""
+"""Complete Raft clients with real files: a replica downloads a snapshot across changes of the leader and
+restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def state(node: Node) -> list[bytes]:
-    """What its machine was given before the last record of all, in batches of ten."""
+    """The values that were delivered to its state machine before the last record, in batches of ten."""
     values = [v for v in node.machine.values if v != b"after"]
     return [
         build_metadata_batch(values[at : at + 10], base_offset=0, leader_epoch=0, timestamp=1)
@@ -50,7 +50,7 @@ async def quorum(path: Path, *ids: int) -> list[Node]:
 
 
 async def filled(leader: Node) -> OffsetEpoch:
-    """A snapshot of 200 KB, and a record behind it."""
+    """A replica with a snapshot of 200 KB and one record after it."""
     for i in range(20):
         await leader.commit(*[b"%d.%d" % (i, k) + b"x" * 1000 for k in range(10)])
     end = OffsetEpoch(leader.client.high_watermark, leader.client.epoch)
@@ -73,7 +73,7 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_restarted_replica_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_restarted_replica_continues_its_download(tmp_path: Path) -> None:
     async def main() -> None:
         [leader] = await quorum(tmp_path, 1)
         await leader.lead()
@@ -99,8 +99,10 @@ def test_a_restarted_replica_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_new_leader_is_only_used_to_go_on_if_its_file_begins_alike(tmp_path: Path, alike: bool) -> None:
-    """Both files hold the same state; `alike` is false where the second replica wrote its records in
+def test_a_download_continues_from_a_new_leader_only_if_its_file_has_the_same_prefix(
+    tmp_path: Path, alike: bool
+) -> None:
+    """Both files have the same state. If `alike` is false, the second replica has written its records in
     another order."""
 
     async def main() -> None:
@@ -135,7 +137,7 @@ def test_a_new_leader_is_only_used_to_go_on_if_its_file_begins_alike(tmp_path: P
     asyncio.run(main())
 
 
-def test_a_broken_snapshot_is_refused_and_the_mended_one_loaded(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_refused_and_the_repaired_one_is_loaded(tmp_path: Path) -> None:
     async def main() -> None:
         [leader] = await quorum(tmp_path, 1)
         await leader.lead()
@@ -162,7 +164,7 @@ def test_a_broken_snapshot_is_refused_and_the_mended_one_loaded(tmp_path: Path) 
 def test_the_loop_never_waits_for_the_disk_of_a_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Verifying, writing and fsync run in threads: the loop's own thread does none of it."""
+    """Verification, writes and fsyncs run in threads, never in the thread of the event loop."""
     import threading
 
     own = threading.get_ident()

@@ -1,5 +1,5 @@
-"""A follower that needs a snapshot: what it asks for, what it believes, when it starts anew. Single
-steps of the core."""
+"""Steps of a follower that downloads a snapshot: its requests, the responses that it accepts, and restarts
+of the download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = b"d" * 32
 
 
 class Follower:
-    """Node 1 follows node 2 in epoch 3 and was sent to the snapshot."""
+    """Node 1 follows node 2 in epoch 3. The leader has answered its Fetch with a snapshot id."""
 
     def __init__(self) -> None:
         self.r: Raft = started(Role.FOLLOWER)
@@ -30,11 +30,11 @@ class Follower:
         self.effects = self.told_of_snapshot()
 
     def asked(self, kind: type) -> Any:
-        """The request of this kind that is under way to the leader."""
+        """The request of this type that is in flight to the leader."""
         return self.r.state.link(address(self.leader)).in_flight.get(kind)
 
     def later(self, seconds: float = 0.1) -> None:
-        """While the leader is left alone, others are asked who leads; they say that it still does."""
+        """During the backoff of the leader, other nodes are asked for the leader and name the same one."""
         for at in (self.now, self.now + seconds):
             self.now = at
             self.step(m.Timeout())
@@ -68,7 +68,7 @@ class Follower:
         return self.reply(m.FetchSnapshot, reply)
 
     def new_leader(self) -> None:
-        """Node 3 leads epoch 4; the first Fetch goes there."""
+        """Node 3 becomes the leader of epoch 4 and gets the first Fetch."""
         self.leader, self.epoch = 3, 4
         endpoints = self.r.state.voters.endpoints(3)
         self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.state.me), "begin"))
@@ -85,8 +85,9 @@ def test_no_chunk_is_requested_before_the_download_is_open() -> None:
     assert request.prefix_digest is None
 
 
-def test_a_download_that_was_opened_for_the_last_leader_is_not_continued_at_the_new_one_unconfirmed() -> None:
-    """To open one reads what is there: in that time the new leader may have named the same snapshot."""
+def test_a_download_that_was_opened_for_an_earlier_leader_must_be_confirmed_by_the_new_one() -> None:
+    """Opening a download reads the partial file. Meanwhile the new leader may have named the same
+    snapshot."""
     f = Follower()
     f.new_leader()
     f.told_of_snapshot()
@@ -97,7 +98,7 @@ def test_a_download_that_was_opened_for_the_last_leader_is_not_continued_at_the_
     assert (request.position, request.prefix_digest) == (4000, DIGEST)
 
 
-def test_the_next_part_is_asked_for_before_the_last_one_is_written_but_no_more() -> None:
+def test_the_next_part_is_requested_while_one_part_is_being_written() -> None:
     f = Follower()
     f.opened()
     whole = b"s" * ASK_SNAPSHOT_BYTES
@@ -110,7 +111,7 @@ def test_the_next_part_is_asked_for_before_the_last_one_is_written_but_no_more()
     assert f.asked(m.FetchSnapshot).position == 2 * len(whole)
 
 
-def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is_installed() -> None:
+def test_after_the_last_part_it_neither_fetches_nor_requests_votes_until_the_snapshot_is_installed() -> None:
     f = Follower()
     f.opened()
     effects = f.chunk(size=len(CHUNK))
@@ -258,7 +259,7 @@ def test_a_response_for_another_snapshot_or_position_is_not_written(
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool) -> None:
+def test_a_refused_snapshot_is_fetched_again_after_a_delay(last: bool) -> None:
     f = Follower()
     f.opened()
     f.chunk(size=len(CHUNK) if last else 10_000)

@@ -1,5 +1,5 @@
-"""A large snapshot of the state machine is written while the loop goes on: encoded in slices, written
-in a thread."""
+"""A large snapshot of the state machine is encoded in slices between turns of the event loop, and written in
+a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Parts:
-    """Encodes a hundred parts, one when asked; knows which."""
+    """Encodes a hundred parts on demand, and records which ones."""
 
     def __init__(self, count: int = 100) -> None:
         self.made = 0

@@ -1,4 +1,4 @@
-"""Raft over real TCP: an observer, and three voters whose leader's process goes away."""
+"""Raft over real TCP: an observer, and three voters whose leader dies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Process:
-    """One controller or broker as far as Raft goes: its client, and for a controller its listener."""
+    """The Raft part of one controller or broker: its client, and for a controller its listener."""
 
     def __init__(self, path: Path, i: int, ports: list[int], controller: bool = True) -> None:
         self.path, self.id, self.controller = path, i, controller
@@ -109,7 +109,7 @@ async def commit(process: Process, value: bytes) -> int:
     return last
 
 
-def test_an_observer_follows_over_tcp_from_a_snapshot_on(tmp_path: Path) -> None:
+def test_an_observer_follows_over_tcp_and_starts_from_a_snapshot(tmp_path: Path) -> None:
     async def main() -> None:
         [leader] = quorum(tmp_path, 1)
         await leader.start()
@@ -159,7 +159,7 @@ def test_a_leader_whose_connections_reset_is_replaced_well_before_any_timeout(tm
     asyncio.run(main())
 
 
-def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm_nobody(
+def test_voters_connect_in_advance_and_ignore_lost_idle_connections(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -191,7 +191,7 @@ def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm
 
 
 @pytest.mark.parametrize("host", ["x" * 80, "ä..b", "no\x00host"])
-def test_a_senseless_host_is_tried_ever_more_rarely_and_complained_of_once(
+def test_an_invalid_host_is_tried_with_growing_pauses_and_logged_once(
     tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = RaftConfig(

@@ -1,7 +1,7 @@
-"""Named scenarios, told as stories: what stands in `transcripts/` is what the core does now.
+"""Named scenarios of the core: the texts in `transcripts/` must equal the current behaviour.
 
-After a wanted change `REWRITE_TRANSCRIPTS=1 scripts/test tests/raft/test_transcripts.py` writes them
-anew: read the difference.
+After an intended change, `REWRITE_TRANSCRIPTS=1 scripts/test tests/raft/test_transcripts.py` rewrites them.
+Read the difference.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def said(story: str) -> str:
         ("torn_quorum_state", "n2 becomes unattached in epoch 1: it knows no leader"),
     ],
 )
-def test_the_turning_point_is_in_the_story(story: str, sentence: str) -> None:
+def test_each_transcript_contains_its_decisive_line(story: str, sentence: str) -> None:
     assert sentence in said(story)
 
 
@@ -106,6 +106,6 @@ def test_rewriting_a_transcript_keeps_its_prose() -> None:
         ("> world voters=3 seed=1\n> start\n> write a", "nobody leads"),
     ],
 )
-def test_a_scenario_that_cannot_run_says_why(commands: str, reason: str) -> None:
+def test_a_scenario_that_cannot_run_reports_the_reason(commands: str, reason: str) -> None:
     with pytest.raises(TranscriptError, match=reason):
         replay(commands + "\n")

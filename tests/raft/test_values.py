@@ -1,4 +1,4 @@
-"""The values of a large batch, one by one."""
+"""The values of a large batch, parsed lazily."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lazy(batch: memoryview = BATCH) -> LazyValues:
     return found
 
 
-def test_they_are_those_that_are_found_all_at_once() -> None:
+def test_lazily_parsed_values_equal_those_parsed_at_once() -> None:
     assert [bytes(v) for v in lazy()] == VALUES == [bytes(v) for v in metadata_values(BATCH)]
     assert len(lazy()) == len(VALUES)
     assert bytes(lazy()[-1]) == VALUES[-1]
@@ -26,7 +26,7 @@ def test_they_are_those_that_are_found_all_at_once() -> None:
     assert [bytes(v) for v in lazy()[10:20]] == VALUES[10:20]
 
 
-def test_only_as_many_are_looked_for_as_are_wanted() -> None:
+def test_only_requested_values_are_parsed() -> None:
     values = lazy()
     for start in range(0, 512, 128):
         assert len(values[start : start + 128]) == 128
@@ -38,7 +38,7 @@ def test_a_small_batch_is_read_at_once() -> None:
     assert isinstance(values_of(parse_header(batch), batch), list)
 
 
-def test_what_is_wrong_is_raised_where_it_is_come_to() -> None:
+def test_an_invalid_record_raises_when_it_is_reached() -> None:
     bad = bytearray(BATCH)
     bad[-1] = 2  # the last record claims a header
     values = lazy(memoryview(bad))

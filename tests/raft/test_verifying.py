@@ -1,4 +1,4 @@
-"""What is a snapshot and what is not, byte by byte, in pieces of every size."""
+"""Verification of snapshots that arrive in chunks of any size, with damage at every byte."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fed(*pieces: bytes) -> SnapshotVerifier:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 60, 61, 62, 500, 10_000])
-def test_pieces_of_any_size_make_the_same_snapshot(size: int) -> None:
+def test_chunks_of_any_size_give_the_same_snapshot(size: int) -> None:
     data = b"".join(WHOLE)
     verifier = fed(*(data[at : at + size] for at in range(0, len(data), size)))
     assert verifier.complete
@@ -49,12 +49,12 @@ def test_pieces_of_any_size_make_the_same_snapshot(size: int) -> None:
     assert verifier.digest() == fed(data).digest()
 
 
-def test_no_cut_is_complete() -> None:
+def test_no_truncated_snapshot_is_complete() -> None:
     data = b"".join(WHOLE)
     assert not any(fed(data[:cut]).complete for cut in range(len(data)))
 
 
-def test_every_flipped_byte_is_noticed() -> None:
+def test_every_flipped_byte_is_detected() -> None:
     data = b"".join(WHOLE)
     starts = [sum(map(len, WHOLE[:i])) for i in range(len(WHOLE))]
     for at in range(len(data)):
@@ -88,7 +88,7 @@ def test_batches_out_of_place_are_refused(parts: list[bytes], reason: str) -> No
         fed(*parts)
 
 
-def test_a_batch_that_claims_to_be_huge_is_refused_before_it_is_read() -> None:
+def test_a_batch_with_a_huge_size_is_refused_before_it_is_read() -> None:
     huge = bytearray(build_metadata_batch([b"a"], base_offset=3, leader_epoch=0, timestamp=1))
     huge[8:12] = (1 << 30).to_bytes(4, "big")
     with pytest.raises(SnapshotError, match="1073741836 bytes"):
@@ -101,7 +101,7 @@ def test_snapshots_of_one_id_but_another_order_differ_in_their_digest(tmp_path: 
     assert fed(*WHOLE[:2]).digest() != fed(*other[:2]).digest()
 
 
-def test_the_digest_of_a_file_up_to_any_byte_is_that_of_who_has_received_so_much(tmp_path: Path) -> None:
+def test_the_digest_of_a_prefix_equals_that_of_a_receiver_of_this_prefix(tmp_path: Path) -> None:
     data = b"".join(WHOLE)
     path = tmp_path / "snapshot"
     path.write_bytes(data)
@@ -114,7 +114,7 @@ def test_the_digest_of_a_file_up_to_any_byte_is_that_of_who_has_received_so_much
 
 
 @pytest.mark.parametrize("kept", range(5))
-def test_after_a_torn_batch_it_goes_on_behind_the_last_whole_one(kept: int) -> None:
+def test_after_a_torn_batch_the_download_continues_after_the_last_complete_one(kept: int) -> None:
     data = b"".join(WHOLE)
     start = sum(map(len, WHOLE[:kept]))
     for torn in range(min(80, len(WHOLE[kept]))):
@@ -125,7 +125,7 @@ def test_after_a_torn_batch_it_goes_on_behind_the_last_whole_one(kept: int) -> N
         assert verifier.digest() == fed(data).digest()
 
 
-def test_of_a_whole_file_the_footer_is_fetched_again() -> None:
+def test_the_footer_of_a_complete_file_is_fetched_again() -> None:
     verifier = fed(*WHOLE)
     assert verifier.back_to_whole() == len(b"".join(WHOLE[:-1]))
     assert not verifier.complete
@@ -133,7 +133,7 @@ def test_of_a_whole_file_the_footer_is_fetched_again() -> None:
     assert verifier.complete
 
 
-def test_the_place_of_the_epoch_is_the_only_one_that_is_not_looked_at() -> None:
+def test_only_the_epoch_field_of_a_batch_is_not_verified() -> None:
     moved = bytearray(WHOLE[1])
     set_placement(moved, 3, 99)
     assert fed(WHOLE[0], bytes(moved), *WHOLE[2:]).complete

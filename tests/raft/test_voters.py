@@ -1,4 +1,4 @@
-"""Voter sets, their overlap, and histories that are truncated and trimmed with the log."""
+"""Voter sets, their overlap, and histories that are truncated and trimmed together with the log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_consecutive_sets_differ_by_one_at_most(before: list[int], after: list[i
             members.add_voters(1, of(*after))
 
 
-def test_another_directory_of_the_same_id_is_no_voter_unless_the_entry_has_none() -> None:
+def test_another_directory_of_the_same_id_is_not_a_voter_unless_the_entry_has_none() -> None:
     assert of(1).is_voter(ReplicaKey(1, directory(1)))
     assert not of(1).is_voter(ReplicaKey(1, directory(9)))
     static = VoterSet.static({1: address(1)}, LISTENER)
@@ -57,12 +57,12 @@ def test_an_update_fills_in_an_empty_directory_and_never_overwrites_one() -> Non
     assert filled.updated(1, {}, (0, 1), directory(9)).by_id[1].key.directory_id == directory(1)
 
 
-def test_the_record_and_back_through_bytes() -> None:
+def test_the_record_is_decoded_from_its_bytes() -> None:
     voters = of(1, 2, 3)
     assert voter_set(VotersRecord.decode(voters_record(voters).encode(0), 0)) == voters
 
 
-def test_an_id_twice_is_refused() -> None:
+def test_a_repeated_id_is_refused() -> None:
     with pytest.raises(RaftError):
         VoterSet.of([voter(1), voter(1)])
 

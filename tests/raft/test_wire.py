@@ -1,4 +1,4 @@
-"""What becomes of messages that are not those of a peer as it should be."""
+"""Requests and responses of peers that do not follow the protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_refused_fetch_is_answered_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize(("keys", "votes"), [((1, 18, 52, 53), True), ((0, 1, 3, 18), False), ((), False)])
-def test_who_does_not_serve_vote_is_no_controller(keys: tuple[int, ...], votes: bool) -> None:
+def test_a_node_that_does_not_serve_vote_is_not_a_controller(keys: tuple[int, ...], votes: bool) -> None:
     told = ApiVersionsResponse(
         api_keys=[ApiVersionsResponse.ApiVersion(api_key=k, max_version=1) for k in keys]
     )

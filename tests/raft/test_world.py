@@ -1,4 +1,4 @@
-"""Whole quorums of the pure core on a simulated network: elections, replication, faults, invariants."""
+"""Complete quorums of the core on a simulated network: elections, replication, faults, invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_sole_voter_leads_at_once_in_a_new_epoch_after_each_start() -> None:
         node.crash()
 
 
-def test_first_batch_of_a_leader_holds_leader_change_and_from_kraft_1_version_and_voters() -> None:
+def test_the_first_batch_of_a_leader_has_leader_change_and_under_kraft_1_version_and_voters() -> None:
     for kraft, kinds in ((0, [2]), (1, [2, 5, 6])):
         world = World(1, kraft=kraft)
         world.boot_all()
@@ -51,7 +51,7 @@ def test_voters_are_written_once_and_not_again_by_the_next_leader() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_dead_leader_is_replaced_quickly_by_reset_connections(seed: int) -> None:
+def test_a_dead_leader_is_replaced_soon_after_its_connections_are_reset(seed: int) -> None:
     world = World(3, seed=seed, kraft=1)
     world.boot_all()
     leader = world.elect()
@@ -112,7 +112,7 @@ def test_records_that_a_minority_leader_wrote_are_truncated() -> None:
     assert not any(str(e.payload).startswith("lost") for e in old.log.entries)
 
 
-def test_graceful_shutdown_hands_over_to_the_preferred_successor_at_once() -> None:
+def test_after_a_graceful_shutdown_the_preferred_successor_leads_at_once() -> None:
     world = World(3, seed=5, kraft=1)
     world.boot_all()
     leader = world.elect()
@@ -176,7 +176,7 @@ def test_a_new_replica_loads_the_snapshot_in_chunks_then_the_log() -> None:
 
 
 def grown(seed: int = 1) -> World:
-    """One voter and a controller that is none yet."""
+    """One voter, and a controller that is not a voter yet."""
     world = World(1, seed=seed, observers=1, kraft=1)
     world.nodes[2].can_vote = True
     world.boot_all()
@@ -241,7 +241,7 @@ def test_changes_need_kraft_version_1() -> None:
     assert ask(world, 1, m.AddVoter(voter(2))).error == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_kraft_version_is_upgraded_once_every_voter_has_told_its_directory() -> None:
+def test_kraft_version_is_upgraded_when_every_voter_has_reported_its_directory_id() -> None:
     world = World(3, seed=8, kraft=0)
     world.boot_all()
     leader = world.elect()
@@ -254,7 +254,7 @@ def test_kraft_version_is_upgraded_once_every_voter_has_told_its_directory() -> 
     world.settle("after")
 
 
-def test_a_voter_tells_the_leader_its_changed_endpoint() -> None:
+def test_a_voter_reports_its_changed_endpoint_to_the_leader() -> None:
     world = World(3, seed=8, kraft=1)
     moved = {LISTENER: ("elsewhere", 9002), "SECOND": ("elsewhere", 1)}
     world.boot_all()
@@ -316,8 +316,9 @@ __all__ = ["address"]
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_nothing_is_lost_while_voters_come_and_go_and_logs_are_cut(seed: int) -> None:
-    """Adds and removes of voters, snapshots that replace the log, crashes and cuts, in random order."""
+def test_nothing_is_lost_during_voter_changes_and_truncations(seed: int) -> None:
+    """Additions and removals of voters, snapshots that replace the log, crashes and cut links, in random
+    order."""
     world = World(3, seed=seed, kraft=1, loss=0.02, observers=2)
     for i in (4, 5):
         world.nodes[i].can_vote = True

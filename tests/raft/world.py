@@ -1,7 +1,6 @@
 """A small deterministic world for the Raft core: replicas with logs in memory, a network that loses and
-delays, crashes that lose what was not made durable. It performs the effects as `Effects` numbers
-them, and checks Raft's invariants.
-"""
+delays messages, and crashes that lose everything that is not durable. It performs the effects in the order
+that `Effects` states, and checks the invariants of Raft."""
 
 from __future__ import annotations
 
@@ -148,7 +147,7 @@ class Node:
                 members.add_kraft_version(offset, value.kraft_version)
 
     def replace_disk(self, directory_id: bytes) -> None:
-        """Another directory under the same node id, empty."""
+        """Gives the node an empty directory with another directory id."""
         self.crash()
         self.log, self.durable_end, self.committed = MemoryLog(), 0, 0
         self.stored, self.membership_record, self.boot, self.directory_id = (
@@ -173,7 +172,7 @@ class Node:
         return offset
 
     def sync(self) -> None:
-        """Durable a little later."""
+        """Makes the log durable after a short delay."""
         generation, end, last = self.generation, self.log.end_offset, self.log.last_epoch
 
         def done() -> None:
@@ -270,7 +269,7 @@ class Node:
         return [m.SnapshotInstalled(chunk.snapshot, voters, kraft)]
 
     def take_snapshot(self, cut: bool) -> OffsetEpoch | None:
-        """Of everything committed; cut: also forget the log before it."""
+        """Takes a snapshot of all committed records. With `cut`, also deletes the log before it."""
         end = self.committed
         if end <= self.log.start:
             return None
@@ -336,7 +335,8 @@ class World:
     def run(
         self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 200_000
     ) -> bool:
-        """Runs until the condition holds (True), the time is over or the events are used up (False)."""
+        """Runs until the condition holds. Returns False if the time has elapsed or no event is left before
+        that."""
         end = self.now + seconds
         while self.queue and self.queue[0][0] <= end and events > 0:
             if until is not None and until():
@@ -395,14 +395,15 @@ class World:
             back(reply)
 
     def ask(self, node: Node, request: m.RaftRequest) -> object:
-        """A request from outside; its answer appears in node.answers under the token given back."""
+        """Sends a request from outside of the quorum. Its response appears in `node.answers` under the
+        returned token."""
         self.sequence += 1
         token = ("ask", self.sequence)
         node.step(m.Received(request, token))
         return token
 
     def kill(self, i: int) -> None:
-        """The process dies: its connections are reset."""
+        """Ends the process and resets its connections."""
         self.nodes[i].crash()
         for other in self.nodes.values():
             if other.alive:
@@ -437,7 +438,7 @@ class World:
 
     @property
     def leader(self) -> Node | None:
-        """The leader of the greatest epoch among the living."""
+        """The leader of the greatest epoch among the running nodes."""
         leaders = [n for n in self.nodes.values() if n.alive and n.core.state.is_leader]
         return max(leaders, key=lambda n: n.core.state.epoch, default=None)
 
@@ -446,7 +447,7 @@ class World:
             node.boot_up()
 
     def elect(self, seconds: float = 30.0) -> Node:
-        """Runs until a leader has committed its epoch's first record."""
+        """Runs until a leader has committed the first record of its epoch. Returns the leader."""
         assert self.run(
             seconds, lambda: self.leader is not None and self.leader.core.state.hwm is not None
         ), self.seed
@@ -454,7 +455,7 @@ class World:
         return self.leader
 
     def settle(self, value: object, seconds: float = 30.0) -> int:
-        """Proposes until a value commits; its offset on the leader."""
+        """Proposes values until one is committed. Returns its offset on the leader."""
         end = self.now + seconds
         while self.now < end:
             leader = self.leader

@@ -84,7 +84,8 @@ def count_oneself_too_early(patch: Patch) -> None:
 
 
 def commit_older_epochs_by_counting(patch: Patch) -> None:
-    """Commits records of earlier epochs before one of the leader's own is on a majority (RaftState, figure 8)."""
+    """Commits records of earlier epochs before one of the leader's own is on a majority (RaftState,
+    figure 8)."""
     start = leadership.start_leading
 
     def from_the_start(r: RaftState, granting: Any, now: float) -> None:

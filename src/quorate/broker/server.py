@@ -440,7 +440,7 @@ class BrokerServer:
             self.lifecycle.directory_failed(self.directory_ids[Path(failure.directory)])
 
     def _fault(self, error: BaseException) -> None:
-        logger.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
+        logger.error("[BrokerServer id=%d] Cannot continue: %s", self.node_id, error)
         if self._on_fault_given is not None:
             self._on_fault_given(error)
 

@@ -172,7 +172,7 @@ class PeriodicTasks:
             if self._fencing is not None:
                 session, continuation, written = self._fencing
                 if state.committed_offset < written:
-                    # So that records of requests wait behind at most one portion.
+                    # One portion is in flight at a time: records of requests wait behind at most one.
                     return now + _PORTION_PAUSE_S
             else:
                 expired = state.broker_sessions.next_expired(now)
@@ -201,8 +201,8 @@ class PeriodicTasks:
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
-        # The next run is when the earliest session can expire, but no later than a session that begins now
-        # would expire.
+        # The next run is when the earliest session can expire. It is at the latest one session timeout from
+        # now, because a session that begins now can expire then.
         soonest = state.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 

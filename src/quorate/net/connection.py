@@ -152,8 +152,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- called by handlers (`dispatch.ClientConnection`)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when the connection is closed or its peer has closed its sending direction;
-        soon if that has happened already."""
+        """Calls `callback` once, when the connection is closed or its peer has closed its sending direction.
+        If this has already happened, the call follows in the next turn of the event loop."""
         if self._closing or self._input_ended:
             self._loop.call_soon(callback)
         else:
@@ -475,7 +475,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         elif self._reader.started and transport is not None and transport.is_reading():
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
-                reason = f"sent less than its request within {allowed:g} s"
+                reason = f"sent no complete request within {allowed:g} s"
         elif not self._pending and not self._decoding:
             if not self._valid_requests and now - self._last_active > limits.first_request_s:
                 reason = f"sent no request for {limits.first_request_s:g} s"
@@ -489,8 +489,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Stops reading. Returns True if the listener need not wait for any request in flight. The
         connection calls the listener's `check_drained` after each response.
 
-        A Fetch that waits for records is not worth the wait, because its client decides how long it
-        waits. Apache Kafka closes such connections at once.
+        The listener does not wait for a Fetch that itself waits for records, because the client decides
+        how long such a Fetch takes. Apache Kafka closes these connections at once.
         """
         self._draining = True
         self._update_reading()

@@ -11,8 +11,7 @@ The order of the start is:
    accept requests.
 
 The stop is in reverse order, except that the controller listeners stay open until Raft has stopped. The
-broker stops by a controlled shutdown, during which its listeners
-still accept requests.
+broker stops by a controlled shutdown, during which its listeners still accept requests.
 """
 
 from __future__ import annotations
@@ -194,8 +193,8 @@ class KafkaServer:
             self._log(
                 logging.WARNING,
                 "kraft.version is 0 and controller.quorum.voters is not set: this controller knows no voters "
-                "and cannot vote. "
-                "Set it again, and take it away after kafka-features upgrade --feature kraft.version=1",
+                "and cannot vote. Set it again, and remove it only after kafka-features upgrade "
+                "--feature kraft.version=1",
             )
 
     def health(self) -> tuple[bool, dict[str, object]]:
@@ -430,7 +429,7 @@ class KafkaServer:
 
     def _fail(self, error: BaseException) -> None:
         if not self.fault.done():
-            self._log(logging.CRITICAL, "Cannot go on: %s", error)
+            self._log(logging.CRITICAL, "Cannot continue: %s", error)
             self.fault.set_result(error)
         if self._raft_failed and self._stopping_broker is not None:
             self._stopping_broker.lifecycle.shutting_down()

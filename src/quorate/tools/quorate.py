@@ -72,7 +72,7 @@ def _main(argv: Sequence[str]) -> int:
     return status
 
 
-_UP = """Formats what is not formatted, starts every node, prints what to connect to, and stops them all on Ctrl-C.
+_UP = """Formats new directories, starts every node, prints the addresses, and stops all nodes on Ctrl-C.
 Started again with the same folder, it continues with the same data."""
 
 

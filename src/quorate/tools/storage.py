@@ -75,7 +75,8 @@ def _parser() -> Parser:
     quorum = form.add_mutually_exclusive_group()
     quorum.add_argument(
         "--standalone", "-s", action="store_true",
-        help="This controller is the only voter of a new dynamic quorum (controller.quorum.voters must not be set).",
+        help="This controller is the only voter of a new dynamic quorum (controller.quorum.voters must not "
+        "be set).",
     )  # fmt: skip
     quorum.add_argument(
         "--no-initial-controllers", "-N", action="store_true",

@@ -36,7 +36,7 @@ def test_old_version_joins_at_once_without_knowing_its_id() -> None:
     assert h.answers[token].leader == h.answers[token].member_id
 
 
-def test_first_rebalance_waits_for_company_and_extends_while_members_come() -> None:
+def test_the_first_rebalance_waits_and_its_delay_is_extended_while_members_join() -> None:
     h = Harness()
     _, a = h.new_member()
     h.advance(2.9)
@@ -59,7 +59,7 @@ def test_initial_delay_is_bounded_by_the_rebalance_timeout() -> None:
     assert h.now <= 100 + 9.1
 
 
-def test_without_delay_the_first_member_is_a_generation() -> None:
+def test_without_a_delay_the_first_member_alone_is_a_generation() -> None:
     h = Harness(GroupCoordinatorConfig(initial_rebalance_delay_ms=0))
     member_id, token = h.new_member()
     answer = h.answers[token]
@@ -67,7 +67,7 @@ def test_without_delay_the_first_member_is_a_generation() -> None:
     assert [m.member_id for m in answer.members] == [member_id]
 
 
-def test_only_the_leader_learns_of_the_members() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     h = Harness()
     tokens = [h.new_member(protocols=[("range", b"%d" % i)])[1] for i in range(3)]
     h.advance(6.1)
@@ -297,7 +297,7 @@ def test_a_parked_new_member_expires_after_five_minutes() -> None:
     assert h.heartbeat(leader, 1) == E.REBALANCE_IN_PROGRESS
 
 
-def test_group_max_size_turns_away_whoever_is_too_many() -> None:
+def test_group_max_size_refuses_further_members() -> None:
     h = Harness(GroupCoordinatorConfig(max_size=2))
     h.stable_group(2)
     assert h.answers[h.join()].error_code == E.GROUP_MAX_SIZE_REACHED

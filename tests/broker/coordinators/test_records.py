@@ -76,12 +76,12 @@ group_records = st.builds(
 
 
 @given(offset_records | group_records)
-def test_records_come_back_as_they_were(record: OffsetRecord | GroupRecord) -> None:
+def test_records_are_decoded_from_their_bytes(record: OffsetRecord | GroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
-def test_nonsense_raises_one_kind_of_error(key: bytes, value: bytes | None) -> None:
+def test_invalid_bytes_raise_one_kind_of_error(key: bytes, value: bytes | None) -> None:
     try:
         decode_record(key, value)
     except (DecodeError, UnknownRecordTypeError):
@@ -89,7 +89,9 @@ def test_nonsense_raises_one_kind_of_error(key: bytes, value: bytes | None) -> N
 
 
 @given(offset_records | group_records, st.data())
-def test_cut_records_raise_one_kind_of_error(record: OffsetRecord | GroupRecord, data: st.DataObject) -> None:
+def test_truncated_records_raise_one_kind_of_error(
+    record: OffsetRecord | GroupRecord, data: st.DataObject
+) -> None:
     key, value = encode_record(record)
     cut = data.draw(st.integers(0, len(key) - 1))
     with pytest.raises((DecodeError, UnknownRecordTypeError)):
@@ -126,7 +128,7 @@ def test_unknown_record_types_are_named() -> None:
         decode_record(b"\0\x4d\0\1g", None)
 
 
-def test_versions_of_the_future_are_refused() -> None:
+def test_unknown_later_versions_are_refused() -> None:
     with pytest.raises(DecodeError, match="version 5"):
         decode_record(b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\5")
 
@@ -174,7 +176,7 @@ def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:
 
 @pytest.mark.parametrize("state", ["data", "running"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(
+def test_records_of_kafka_are_loaded_and_encoded_to_the_same_bytes(
     tmp_path: Path, kind: str, state: str
 ) -> None:
     found = {}
@@ -197,7 +199,7 @@ def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(
     assert {topic for topic, _ in found["g1"]} == {"plain"}
 
 
-def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
+def test_a_load_yields_to_the_event_loop_between_slices(tmp_path: Path) -> None:
     from quorate.records.batch import build_batch
     from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
 

@@ -125,7 +125,7 @@ async def test_no_producer_id_while_the_controller_is_away() -> None:
 
 
 @in_loop
-async def test_a_controller_that_does_not_answer_holds_up_no_connection(
+async def test_a_controller_that_does_not_answer_blocks_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from quorate.broker.coordinators import producer_ids
@@ -149,7 +149,7 @@ async def test_a_controller_that_does_not_answer_holds_up_no_connection(
 
 
 @in_loop
-async def test_transactions_are_refused_for_good() -> None:
+async def test_the_refusal_of_transactions_is_final() -> None:
     async with World() as w:
         request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
         answer = await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)

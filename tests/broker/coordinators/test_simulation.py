@@ -196,7 +196,7 @@ def test_dead_members_are_removed_after_their_session_timeout(count: int) -> Non
     assert group.state is ClassicGroupState.EMPTY
 
 
-def test_a_loaded_group_gives_its_members_a_session_to_show_themselves() -> None:
+def test_members_of_a_loaded_group_get_a_full_session() -> None:
     h = Harness()
     first, second = h.stable_group(2)
     shard = GroupCoordinatorShard(h.config)
@@ -224,7 +224,7 @@ def test_a_loaded_group_over_capacity_rebalances() -> None:
     assert group is not None and group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_every_group_record_record_loads_as_itself() -> None:
+def test_every_group_record_is_loaded_with_the_same_content() -> None:
     h = Harness()
     h.stable_group(3)
     for record in h.log:

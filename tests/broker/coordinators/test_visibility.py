@@ -176,7 +176,7 @@ async def test_the_deletion_of_a_group_is_visible_only_when_it_is_committed() ->
     ids=repr,
 )
 @in_loop
-async def test_an_append_that_fails_in_whatever_way_leaves_the_state_of_the_log(failure: Exception) -> None:
+async def test_after_any_failed_append_the_state_equals_the_log(failure: Exception) -> None:
     async with World() as w:
         assert await commit(w, 1) == E.NONE
         w.replicas.fail_with = failure
@@ -195,7 +195,7 @@ async def test_an_append_that_fails_in_whatever_way_leaves_the_state_of_the_log(
 
 
 @in_loop
-async def test_an_assignment_whose_append_breaks_is_answered_and_the_group_goes_on() -> None:
+async def test_an_assignment_whose_append_fails_is_answered_and_the_group_continues() -> None:
     async with World() as w:
         member = await joined(w, 9)
         w.replicas.fail_with = OSError("no space")
@@ -225,7 +225,7 @@ async def test_a_defect_in_a_step_ends_that_request_only() -> None:
 
 
 @in_loop
-async def test_what_cannot_be_replayed_is_not_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_record_that_cannot_be_replayed_is_not_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     async with World() as w:
         assert await commit(w, 1) == E.NONE
 
@@ -336,7 +336,7 @@ async def fail_over(w: World, group: str = "g") -> None:
 
 
 @in_loop
-async def test_a_coordinator_serves_though_its_log_is_not_all_committed() -> None:
+async def test_a_coordinator_serves_before_its_log_is_committed_completely() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         member = await joined(w, 9)
         assert (await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)).error_code == E.NONE
@@ -378,7 +378,7 @@ async def test_reads_wait_for_uncommitted_records_of_a_former_leader() -> None:
 
 
 @in_loop
-async def test_a_new_coordinator_writes_on_what_it_loaded() -> None:
+async def test_a_new_coordinator_continues_from_the_loaded_state() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         w.replicas.hold = True
         assert await commit(w, 1) == E.COORDINATOR_NOT_AVAILABLE
@@ -409,7 +409,7 @@ async def test_an_assignment_is_repeated_only_when_it_is_committed() -> None:
 
 
 @in_loop
-async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way() -> None:
+async def test_a_leader_that_syncs_twice_cannot_change_an_assignment_that_is_being_written() -> None:
     async with World() as w:
         member = await joined(w, 9)
         w.replicas.hold = True

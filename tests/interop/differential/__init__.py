@@ -1,1 +1,1 @@
-"""Requests that both implementations are asked, and the differences between their answers that are meant."""
+"""Requests that are sent to both implementations, and the intended differences between the responses."""

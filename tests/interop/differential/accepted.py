@@ -1,4 +1,4 @@
-"""Where this node answers otherwise than Apache Kafka 4.1.1 on purpose, and why."""
+"""The intended differences between the responses of Quorate and of Apache Kafka 4.1.1, with the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ handler for them."""
 
 @dataclass(frozen=True)
 class Accepted:
-    """A difference: regular expressions for the case, the step and the line that tells it."""
+    """A difference: regular expressions for the case, the step and the line of the response."""
 
     where: str
     label: str

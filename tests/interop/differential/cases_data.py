@@ -23,7 +23,7 @@ STRANGE_ID = bytes(range(16))
 
 
 def of_magic(magic: int) -> bytes:
-    """A message of the format before batches."""
+    """A message of a format before version 2 (magic 0 or 1)."""
     body = (
         struct.pack(">bb", magic, 0)
         + (struct.pack(">q", NOW) if magic else b"")
@@ -34,7 +34,7 @@ def of_magic(magic: int) -> bytes:
 
 
 def patched(form: str, at: int, value: int) -> bytes:
-    """A batch of two records with one header field changed and the checksum renewed."""
+    """A batch of two records with one changed header field and a correct checksum."""
     data = bytearray(batch(record(), record()))
     struct.pack_into(form, data, at, value)
     data[17:21] = struct.pack(">I", compute_crc(data))

@@ -300,7 +300,7 @@ def offsets(s: Script) -> None:
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says of itself: version 0, its topics, no user data."""
+    """The subscription of a consumer: version 0, its topics, no user data."""
     named = b"".join(len(t.encode()).to_bytes(2, "big") + t.encode() for t in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + named + b"\xff\xff\xff\xff"
 

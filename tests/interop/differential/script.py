@@ -1,4 +1,4 @@
-"""A case: a list of requests to one node, each with a label, whose answers are kept for comparison."""
+"""A case: labelled requests to one node, whose responses are recorded for the comparison."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Script:
         return f"{self.prefix}-{short}"
 
     def ask(self, label: str, request: Request, version: int, **options: Any) -> Answer:
-        """Asks and keeps the answer under the label."""
+        """Sends a request and records the response under the label."""
         try:
             answer = self.peer.ask(request, version, **options)
         except EncodeError as e:
@@ -57,7 +57,7 @@ class Script:
         return answer
 
     def later(self, label: str, request: Request, version: int, via: str) -> Answer:
-        """The answer to what `peer.send` has sent on another connection."""
+        """Records the response to the request that `peer.send` has sent on another connection."""
         answer = self.peer.answer(request, version, via=via)
         self.steps.append((label, answer))
         return answer
@@ -65,7 +65,7 @@ class Script:
     # -- preparations, whose answers are not compared
 
     def topic(self, short: str, partitions: int = 1, **configs: object) -> bytes:
-        """Makes a topic and waits until its leaders answer; its id."""
+        """Creates a topic and waits until its leaders answer. Returns its id."""
         name = self.name(short)
         config = CreateTopicsRequest.CreatableTopicConfig
         topic = CreateTopicsRequest.CreatableTopic(
@@ -102,7 +102,7 @@ class Script:
         return topic_id
 
     def group(self, short: str) -> str:
-        """A group's name, once its coordinator answers."""
+        """Waits until the coordinator of a group answers. Returns the name of the group."""
         name = self.name(short)
 
         def ready() -> bool:

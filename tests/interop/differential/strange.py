@@ -1,5 +1,5 @@
-"""Requests made from their declarations alone: for every served API and version the same few strange
-fillings of all fields."""
+"""Requests that are generated from their declarations: for every served API and version, the same unusual
+values in all fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAITS_MS = 100
 
 
 def versions(spec: ApiSpec) -> list[int]:
-    """The first and the last, and those on both sides of where the layout turns flexible."""
+    """The first and the last version, and those before and after the first flexible version."""
     low, high = spec.served_from, spec.max_version
     wanted = {low, high}
     if spec.flexible_from is not None:

@@ -1,10 +1,11 @@
 """Runs the shards of a coordinator, one for each partition of its internal topic that this broker leads
 (`CoordinatorRuntime` in Kafka).
 
-A shard identifies a request by a token: the future of its response. A step returns a `CoordinatorResult`.
-Its responses are sent at once. Its records are appended as one batch, or as several if the result is not
-atomic, before `write` returns, so that the steps of a shard are in log order. Its `after`, which sends what
-depends on the records, is called when the high watermark has passed the batch.
+A shard identifies a request by a token: the future of its response. A step returns a `CoordinatorResult`:
+
+- Its responses are sent at once.
+- Its records are in the log when `write` returns: as one batch, or as several if the result is not atomic.
+- Its `after` sends what depends on the records. It is called when the high watermark has passed the batch.
 
 Writes and `read_newest` see the newest state, `read_committed` the committed one. The committed state
 follows only the high watermark: records whose append timed out are visible as soon as they are
@@ -34,8 +35,8 @@ CHUNK_BYTES = 512 * 1024
 `max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
-"""After this time the remaining expired timers wait for the next turn of the event loop. The members of all
-groups expire at once if a coordinator restarts without its clients."""
+"""After this time the remaining expired timers wait for the next turn of the event loop. There may be many:
+if a coordinator restarts and no client returns, all members of all groups expire at the same time."""
 
 
 class CoordinatorRuntime(Generic[ShardT]):
@@ -142,9 +143,9 @@ class CoordinatorRuntime(Generic[ShardT]):
         # delay the failover until it has left the ISR. Reads see the committed state, as in Kafka.
         context.uncommitted_at_load = (end, context.shard.state)
 
-        # A topic that does not exist now was deleted: the metadata that made this broker the leader is
-        # newer than that of the former leader. The former leader may have stopped before it had written all
-        # tombstones, or the partition may have had no leader when the topic was deleted.
+        # A topic that is in the log but not in the metadata was deleted. This broker cannot have missed its
+        # creation: metadata that names a new leader is newer than that of the former leader. The former
+        # leader may have stopped before it had written all tombstones, or there was none at the deletion.
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 
@@ -487,7 +488,7 @@ class CoordinatorRuntime(Generic[ShardT]):
                 self._arm_timer(context)
 
     def _tick(self, context: CoordinatorContext[ShardT], at: StepTime, until: float) -> None:
-        """Carries out the expired timers of a shard until the time `until`, at least one."""
+        """Runs the expired timers of a shard: at least one, and no further one after the time `until`."""
         before = context.shard.state
         try:
             for result in context.shard.tick(at):

@@ -186,8 +186,8 @@ class MetadataCache:
         *,
         ignore_unknown: bool,
     ) -> Iterator[None]:
-        """Adds up to `limit` partitions of topics, whose names are sorted, to a response, with each step those
-        of one topic. The cursor of the response is where the next request continues."""
+        """Adds up to `limit` partitions of the topics to a response, one topic in each step. The names are
+        sorted. The cursor of the response is where the next request continues."""
         make = describe_topic_partitions.DescribeTopicPartitionsResponse
         left = limit
         for name in names:

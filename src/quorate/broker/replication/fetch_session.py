@@ -329,8 +329,9 @@ class FetchSessions:
         wanted: dict[PartitionKey, FetchPartition],
         now_ms: int,
     ) -> FetchContext:
-        """Returns the context of a request, with the session as it was before. Its error is FETCH_SESSION_ID_NOT_FOUND,
-        INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR if the session does not match."""
+        """Returns the context of a request, with the session before its changes. Its error is
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR if the session
+        does not match."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
                 self.cache.remove(session_id)

@@ -2,8 +2,8 @@
 (`Partition` in Kafka).
 
 The log object of an unreplicated partition is created on the first read or write, so a metadata delta with
-thousands of new partitions is cheap. No file is created before the first append. Everything runs on the event loop without locks.
-Implements KIP-497 (pending ISR), KIP-101, KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
+thousands of new partitions is cheap. No file is created before the first append. All code runs on the event
+loop. KIP-497 (pending ISR), KIP-101 and KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Partition:
         return log
 
     def _begin_leader_epoch(self, log: PartitionLog) -> None:
-        # An epoch is recorded even if nothing is appended in it: a follower whose last records have a later
-        # epoch than the last records of this leader's log must be able to find where to truncate.
+        # The epoch is recorded even if nothing is appended in it. A follower's last records may have a later
+        # epoch than those of this leader, and the follower must find the offset to truncate to.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
         self.maybe_increment_high_watermark(log)

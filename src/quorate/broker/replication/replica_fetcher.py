@@ -2,8 +2,9 @@
 batches unchanged (`ReplicaFetcherThread` in Kafka).
 
 Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-320, KIP-595). A Fetch carries the epoch of the
-follower's last record. A leader whose log differs answers with its largest epoch that is not later, and the
-end offset of that epoch. The follower truncates and, if necessary, repeats this with its next Fetch.
+follower's last record. If the logs differ, the leader answers with its largest epoch that is not greater
+than the follower's, and the end offset of that epoch. The follower truncates its log. If the logs still
+differ, its next Fetch gets such an answer again.
 """
 
 from __future__ import annotations
@@ -210,13 +211,13 @@ class ReplicaFetcher:
                 self._lower_checkpoints()
 
     def _is_current(self, key: TopicIdPartition, state: _FetchState) -> bool:
-        """Whether `state` is still the state of the partition, which was neither removed nor added again
-        in another leader epoch."""
+        """Whether `state` is still in use: the partition was not removed, and not added again in another
+        leader epoch."""
         return self._states.get(key) is state
 
     def _lower_checkpoints(self) -> None:
-        """Lowers the checkpoints of the truncated logs on disk. Must be called before the next await, and
-        so before records are appended after the truncation."""
+        """Lowers the checkpoints of the truncated logs on disk. Must be called before the next await: after
+        that, records may already be appended to the truncated logs."""
         truncated, self._truncated = self._truncated, []
         if truncated:
             try:

@@ -42,7 +42,7 @@ def alter_partition(
 def _requested_changes(
     request: AlterPartitionRequest, response: AlterPartitionResponse
 ) -> Iterator[tuple[AlterPartitionResponse.TopicData, AlterPartitionRequest.PartitionData]]:
-    """Yields each requested change, with the topic of the response that takes its result."""
+    """Adds the requested topics to the response. Yields (topic of the response, requested change)."""
     for topic in request.topics:
         answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id)
         response.topics.append(answer)

@@ -5,9 +5,9 @@ Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 
 - A valid leader is in the target ISR, or in the target ELR if the ISR is empty. It must also be acceptable:
   its broker is active and its replica is in an online directory.
-- The partition epoch increases with each record. The leader epoch increases if the record names a
-  leader. To increase it, the record repeats the current leader if replicas were removed or, below
-  metadata.version 12 (3.6-IV0), if the ISR shrank.
+- The partition epoch increases with each record. The leader epoch increases if the record names a leader,
+  even the current one. So the record repeats the current leader if the leader epoch must increase: if
+  replicas were removed, and below metadata.version 12 (3.6-IV0) also if the ISR shrank.
 - Without ELR, the last member of the ISR stays in it when the partition has no leader. With ELR, the ISR
   may become empty.
 """

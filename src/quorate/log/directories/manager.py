@@ -62,8 +62,8 @@ class LogManager:
         now_ms: Callable[[], int],
         directory_ids: Mapping[Path, bytes] | None = None,
     ) -> None:
-        """If `directory_ids` is given, a directory without an id in it is offline: it could not be read at
-        startup."""
+        """`directory_ids` has the ids of the directories that could be read at startup; the others are
+        offline. Without it, all directories are online."""
         self._dirs = [Path(directory) for directory in dirs]
         self._online = {
             directory: directory_ids is None or directory in directory_ids for directory in self._dirs
@@ -201,9 +201,9 @@ class LogManager:
         if to_delete:
             self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
-        # A log that was truncated to an offset inside of a batch, or in a gap between batches, ends at its
-        # last batch when it is loaded again. A recovery point after that end must be lowered: the next
-        # recovery would skip records that are appended below it.
+        # A log may have been truncated to an offset inside of a batch or in a gap between batches. Loaded
+        # again, it ends where its last batch ends, which may be before the recovery point on disk. That
+        # recovery point is lowered: otherwise the next recovery would skip records appended below it.
         points = offsets[RECOVERY_POINTS]
         logs = self._by_dir[directory]
         self._checkpoints.lower(
@@ -453,10 +453,10 @@ class LogManager:
     def close(self, *, broker_epoch: int = -1) -> None:
         """Closes all logs, and marks each directory as cleanly closed if all of its logs could be closed.
 
-        A directory that was not loaded is left alone: its checkpoints would be written empty, and a new
-        marker would skip the recovery that a crash requires. If it already has a marker and the broker has
-        registered meanwhile, the marker gets the new broker epoch, which the controller compares with that
-        of the last registration.
+        A directory that was not loaded keeps its files: its checkpoints would be written empty, and a marker
+        would claim that no recovery is necessary. If it already has a marker, only the broker epoch in it is
+        replaced if the broker has registered in the meantime. The next registration reports that epoch, and
+        the controller compares it with the last registered one.
         """
         self._scheduler.close()
         while True:

@@ -1,8 +1,8 @@
 """Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
 
 After a clean stop, the log end is found from the last index entry and the batch headers after it. After
-an unclean stop, every segment that may not have been flushed, from the one that holds the recovery
-point, is verified and truncated after its last valid batch. Segments after a truncated one are deleted.
+an unclean stop, the segments from the recovery point on may not have been flushed. Each of them is verified,
+and truncated after its last valid batch. Segments after a truncated one are deleted.
 The steps are in the order of Kafka's LogLoader, so that Quorate and Apache Kafka can load each other's
 directories.
 """

@@ -30,8 +30,8 @@ _NO_RECOVERY_CHANGE: Final = -1
 
 
 class _ChangedTopic:
-    """A topic that is being changed: its state before this batch, which is an empty table for a new
-    topic, and the partitions that changed since."""
+    """A topic that this batch changes: its state before the batch (for a new topic, one without partitions),
+    and the partitions that have changed since."""
 
     __slots__ = ("base", "changes")
 

@@ -6,8 +6,9 @@ Versions
   2  may be answered with PRODUCER_FENCED
   3  flexible (KIP-482)
   4  several transactions at once, and verification (KIP-890); request gains transactions; request loses
-     v3_and_below_transactional_id, v3_and_below_producer_id, v3_and_below_producer_epoch, v3_and_below_topics;
-     response gains error_code, results_by_transaction; response loses results_by_topic_v3_and_below
+     v3_and_below_transactional_id, v3_and_below_producer_id, v3_and_below_producer_epoch,
+     v3_and_below_topics; response gains error_code, results_by_transaction; response loses
+     results_by_topic_v3_and_below
   5  may be answered with TRANSACTION_ABORTABLE (KIP-890)
 """
 

@@ -2,8 +2,8 @@
 
 Versions
   0  flexible (KIP-482) from the first
-  1  the replication factor may be kept from changing (KIP-860); request gains allow_replication_factor_change;
-     response gains allow_replication_factor_change
+  1  a change of the replication factor may be forbidden (KIP-860); request gains
+     allow_replication_factor_change; response gains allow_replication_factor_change
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Versions
   1  the oldest
   2  flexible (KIP-482)
-  3  in the name of another owner (KIP-373); request gains owner_principal_type, owner_principal_name; response
-     gains token_requester_principal_type, token_requester_principal_name
+  3  in the name of another owner (KIP-373); request gains owner_principal_type, owner_principal_name;
+     response gains token_requester_principal_type, token_requester_principal_name
 """
 
 from __future__ import annotations

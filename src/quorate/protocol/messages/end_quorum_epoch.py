@@ -2,8 +2,9 @@
 
 Versions
   0  the oldest
-  1  directory ids, endpoints (KIP-853); request gains topics.partitions.preferred_candidates, leader_endpoints;
-     request loses topics.partitions.preferred_successors; response gains node_endpoints; flexible (KIP-482)
+  1  directory ids, endpoints (KIP-853); request gains topics.partitions.preferred_candidates,
+     leader_endpoints; request loses topics.partitions.preferred_successors; response gains node_endpoints;
+     flexible (KIP-482)
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ Versions
      topics.partitions.last_fetched_epoch; response gains responses.partitions.diverging_epoch,
      responses.partitions.current_leader, responses.partitions.snapshot_id; flexible (KIP-482)
  13  topic ids instead of names (KIP-516); request gains topics.topic_id, forgotten_topics_data.topic_id;
-     request loses topics.topic, forgotten_topics_data.topic; response gains responses.topic_id; response loses
-     responses.topic
+     request loses topics.topic, forgotten_topics_data.topic; response gains responses.topic_id;
+     response loses responses.topic
  14  may be answered with OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405)
  15  broker epoch of the follower (KIP-903); request gains replica_state; request loses replica_id
  16  the new leader's endpoint (KIP-951); response gains node_endpoints

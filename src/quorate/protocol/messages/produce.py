@@ -1,8 +1,8 @@
 """Produce, API key 0.
 
 Versions
-  3  record batch v2, transactions (KIP-98); the oldest served, though the broker listener advertises 0, without
-     which librdkafka gives up
+  3  record batch v2, transactions (KIP-98); the oldest version that is served. The broker listener
+     advertises version 0, because librdkafka requires it
   4  may be answered with KAFKA_STORAGE_ERROR
   5  response gains responses.partition_responses.log_start_offset
   6  the answer is sent before the throttle time is served (KIP-219)

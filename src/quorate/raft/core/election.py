@@ -47,7 +47,7 @@ def on_vote(r: RaftState, q: Vote, token: Token, now: float) -> None:
     granted = may_grant(r, q)
     if granted and not q.pre_vote and r.voted is None:
         r.voted = q.candidate
-        # The candidate's log is at least as up to date as this one, so it gets a whole election timeout
+        # The candidate's log is at least as up to date as this one, so it gets a full election timeout
         # to win.
         r.election_deadline = transitions.draw_election_deadline(r, now)
         transitions.persist(r)
@@ -137,8 +137,11 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
 
 
 def give_up_if_unwinnable(r: RaftState, now: float) -> None:
-    """Ends an election early if a voter has refused, and the voters that have granted or can still answer
-    are not a majority."""
+    """Ends an election early when it can no longer be won.
+
+    Too few voters for a majority have granted their vote or may still answer, and at least one voter has
+    refused.
+    """
     election = r.election
     if election is None or not election.cannot_win() or not any(v is False for v in election.votes.values()):
         return
@@ -154,8 +157,8 @@ def send_vote_requests(r: RaftState, now: float) -> None:
     if election is None or election.rejected():
         return
     if r.role is Role.CANDIDATE and r.unsynced:
-        # A granted vote counts for the whole epoch, even if the candidate restarts with only the durable
-        # part of its log. So a candidate sends no Vote until its whole log is durable.
+        # A granted vote counts until the epoch ends, even if the candidate restarts with only the durable
+        # part of its log. So a candidate sends no Vote until all of its log is durable.
         return
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:

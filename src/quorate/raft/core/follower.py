@@ -43,7 +43,8 @@ from quorate.records.errors import InvalidRecordError
 
 logger = logging.getLogger(__name__)
 
-REFUSED_SNAPSHOT_S = 1.0  # before a snapshot that turned out broken is fetched again: it may be a long one
+# The pause before an invalid snapshot is fetched again. It may be large, so each attempt is expensive.
+REFUSED_SNAPSHOT_S = 1.0
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
 
@@ -338,17 +339,24 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     size = len(reply.data)
     if not 0 < size <= request.max_bytes or f.position + size > reply.size or reply.size > MAX_SNAPSHOT_BYTES:
         logger.error(
-            "[Raft id=%d] FetchSnapshot: %d bytes at %d of %d", r.me.id, size, f.position, reply.size
+            "[Raft id=%d] invalid FetchSnapshot response: %d bytes at position %d of a snapshot of %d bytes",
+            r.me.id,
+            size,
+            f.position,
+            reply.size,
         )
         return False
     reset_fetch_timeout(r, now)
     changed = f.size not in (-1, reply.size)
     if changed or (f.prefix_digest is not None and not reply.same_prefix):
         why = (
-            f"has {reply.size} bytes instead of {f.size}" if changed else "is another than what is here of it"
+            f"has {reply.size} bytes instead of {f.size}" if changed else "differs from the part on this disk"
         )
         logger.info(
-            "[Raft id=%d] the leader's snapshot %s %s: from the start", r.me.id, tuple(request.snapshot), why
+            "[Raft id=%d] the leader's snapshot %s %s: fetching it from the start",
+            r.me.id,
+            tuple(request.snapshot),
+            why,
         )
         start_download(r, request.snapshot, fresh=True)
         return True
@@ -362,7 +370,8 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
 
 
 def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:
-    """Begins the download of a snapshot. A broken-off download of it continues, unless `fresh` is set."""
+    """Starts the download of a snapshot. An interrupted download of the same snapshot is continued, unless
+    `fresh` is set."""
     f = r.following
     if f is None or r.leader_id is None:
         raise RaftError("a download without a leader")

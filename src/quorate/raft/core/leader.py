@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 # DescribeQuorum and the metrics list an observer until this long after its last Fetch, as in Kafka.
 OBSERVER_SESSION_S = 300.0
-# The leader drops its record of a non-voter this long after its last Fetch, unless it is the only voter.
+# The leader forgets the progress of a non-voter this long after the non-voter's last Fetch. A leader without
+# other voters keeps it.
 NON_VOTER_RETENTION_S = 3600.0
 # The snapshot that `kafka-storage format` writes. Every initial voter has its own, so it is never sent.
 BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
@@ -44,10 +45,10 @@ BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
 def advance_high_watermark(r: RaftState, now: float) -> None:
     """Advances the high watermark to the greatest offset that a majority of the voters has reached.
 
-    A leader commits by counting replicas only if the log up to there includes a record of its own epoch.
-    Records of earlier epochs are committed only together with such a record: without it, a later leader
-    could still overwrite them, even if a majority has them (Raft, section 5.4.2 and figure 8). So the high
-    watermark must be greater than `epoch_start`, the offset of the LeaderChange record of this epoch.
+    Only a record of the leader's own epoch is committed by counting replicas. Records of earlier epochs are
+    committed together with it. On their own they are not safe even on a majority of the voters: a later
+    leader could still overwrite them (Raft, section 5.4.2 and figure 8). So the high watermark must be
+    greater than `epoch_start`, the offset of the LeaderChange record of this epoch.
     """
     leading = r.leading
     voters = r.voters
@@ -184,9 +185,12 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
 def validate_offset_and_epoch(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
     """Compares the end of a replica's log with this log (Kafka's `validateOffsetAndEpoch`).
 
-    Returns None if the replica can continue with this log. A replica that fetches from offset 0 gets the
-    latest snapshot if there is one. Otherwise returns (True, the snapshot to load) or (False, this log's
-    largest epoch that is not later than the replica's, and its end).
+    Returns None if the replica can continue with this log, otherwise one of:
+
+    - (True, snapshot id): the replica must load this snapshot. This includes a replica that fetches from
+      offset 0 while there is a snapshot.
+    - (False, diverging epoch): the logs differ. The diverging epoch is this log's largest epoch that is not
+      greater than the epoch of the replica's last record, with the offset where it ends.
     """
     view = r.log
     start = view.start_offset

@@ -3,8 +3,8 @@
 `RaftDriver` performs the effects of each step in the order that `quorate.raft.core.messages.Effects` states.
 
 Group commit: the records that are proposed while a write or an fsync is running form the next batch.
-While fsync is fast it runs in the loop, so that proposed records are appended and durable in one turn of the
-loop, and with a single voter also committed and delivered. When fsync becomes slow it moves to a thread.
+While fsync is fast, it runs in the loop: one turn of the loop makes proposed records durable. With a single
+voter, the same turn also commits and delivers them. When fsync becomes slow, it moves to a thread.
 """
 
 from __future__ import annotations
@@ -85,14 +85,15 @@ class RaftDriver:
         self._membership_record_file = MembershipRecordFile(directory, config.directory_id)
         self._voter_marker = voter_marker
         self._syncer = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
-        # How often the log was truncated or replaced. An fsync that began before the last time says
-        # nothing about the new end.
+        # The number of times that the log was truncated or replaced. An fsync that began before such a change
+        # does not prove that the log is durable up to its new end.
         self._truncations = 0
         self._downloads = SnapshotDownloads(directory, self.step, self._install, self.fail)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._flush_scheduled = False
-        # Effects whose requests have been sent and whose other effects follow in the next turn of the loop.
+        # The effects of a step whose requests have been sent. Its other effects are performed in the next
+        # turn of the loop.
         self._deferred: m.Effects | None = None
         self._last_leader_change: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)

@@ -74,8 +74,9 @@ class PeerMonitor:
             head += ": this node is no voter and asks the others for it"
         else:
             head += ": this node is no voter, and controller.quorum.bootstrap.servers names no other"
+        unnamed = "has no endpoint for this listener"
         shown = [
-            f"{name} {self._reachability.describe(where) if where is not None else 'has no endpoint for this listener'}"
+            f"{name} {unnamed if where is None else self._reachability.describe(where)}"
             for name, where in others[:MAX_SHOWN]
         ]
         more = [f"and {len(others) - MAX_SHOWN} more"] if len(others) > MAX_SHOWN else []

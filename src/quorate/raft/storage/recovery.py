@@ -1,7 +1,7 @@
 """Recovers a replica from its disk: log, snapshots, voters and quorum state, and checks their consistency.
 
-The whole log is verified. This takes long for a long log, so it runs in a thread, while the node already
-answers health checks.
+The log is verified from its start to its end. This takes long for a long log, so it runs in a thread, while
+the node already answers health checks.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _missing_log_reason(
     if stored is not None and stored.epoch > 0:
         return f"{state_file.path} is in epoch {stored.epoch}, {lost}"
     if marked is not None:
-        what = "cannot be read, but shows" if marked.kraft_version is None else "says"
-        return f"{marker.path} {what} that this directory is a voter's, {lost}"
+        shows = "(damaged) shows" if marked.kraft_version is None else "says"
+        return f"{marker.path} {shows} that this directory is a voter's, {lost}"
     return None
 
 

@@ -93,8 +93,8 @@ def _parser() -> Parser:
     )
     add(
         "--add-config", metavar="<String>",
-        help="Configs to set: 'k1=v1,k2=[v1,v2,v2],k3=v3', brackets around values with commas. For users also "
-        "SCRAM-SHA-256=[iterations=8192,password=secret].",
+        help="Configs to set: 'k1=v1,k2=[v1,v2,v2],k3=v3', with brackets around values that contain commas. "
+        "For users also SCRAM-SHA-256=[iterations=8192,password=secret].",
     )  # fmt: skip
     add("--add-config-file", metavar="<String>", help="Properties file with configs to set.")
     add(
@@ -190,8 +190,8 @@ def parse_added(text: str) -> dict[str, str]:
         pair = re.split(r"\s*=\s*(?=[^\]]*(?:\[|$))", part, maxsplit=1)
         if len(pair) != 2:
             raise ToolError(
-                'Invalid entity config: all configs to be added must be in the format "key=val" or "key=[val1,val2]" '
-                "to group values which contain commas."
+                'Invalid entity config: all configs to be added must be in the format "key=val" or '
+                '"key=[val1,val2]" to group values which contain commas.'
             )
         found[pair[0].strip()] = pair[1].replace("[", "").replace("]", "").strip()
     return found

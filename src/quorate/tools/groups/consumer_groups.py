@@ -72,7 +72,8 @@ def _parser() -> Parser:
     add("--verbose", action="store_true", help="With --describe: more of each.")
     add(
         "--state", nargs="?", const="", metavar="String",
-        help="With --describe: the state of the group. With --list: the states, or groups in some states (stable,empty).",
+        help="With --describe: the state of the group. With --list: the states, or only groups in the given "
+        "states (stable,empty).",
     )  # fmt: skip
     add(
         "--type",

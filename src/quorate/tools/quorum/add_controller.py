@@ -82,8 +82,9 @@ async def _check_kraft_version(admin: AdminClient) -> None:
     """Raises ToolError if kraft.version is 0, at which voters cannot be changed."""
     if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
         raise ToolError(
-            "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from "
-            "kraft.version 1 on, it is 0; kafka-features upgrade --feature kraft.version=1"
+            "org.apache.kafka.common.errors.UnsupportedVersionException: changing the voters needs "
+            "kraft.version 1, but the cluster is at 0; upgrade it first: "
+            "kafka-features upgrade --feature kraft.version=1"
         )
 
 

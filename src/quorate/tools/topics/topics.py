@@ -147,7 +147,8 @@ def _check(parser: Parser, args: argparse.Namespace) -> str:
         parser.error("--topic or --topic-id is required to describe a topic")
     if action == "alter" and args.config:
         parser.error(
-            'Option "[config]" can\'t be used with option "[alter]" (the kafka-configs tool alters configurations)'
+            'Option "[config]" can\'t be used with option "[alter]" '
+            "(the kafka-configs tool alters configurations)"
         )
     if action == "alter" and args.partitions is None:
         parser.error('Missing required argument "[partitions]"')
@@ -156,7 +157,8 @@ def _check(parser: Parser, args: argparse.Namespace) -> str:
             parser.error(f'Option "[{name.replace("_", "-")}]" can\'t be used with option "[{action}]"')
     if action == "create" and args.replica_assignment and (args.partitions or args.replication_factor):
         parser.error(
-            'Option "[replica-assignment]" can\'t be used with option "[partitions]" or "[replication-factor]"'
+            'Option "[replica-assignment]" can\'t be used with option "[partitions]" '
+            'or "[replication-factor]"'
         )
     if args.topics_with_overrides and any(getattr(args, report) for report in REPORTS):
         parser.error(

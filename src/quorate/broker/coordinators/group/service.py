@@ -221,8 +221,8 @@ class GroupCoordinatorService:
         )
 
     def list_groups(self, ctx: RequestContext, request: Any) -> Any:
-        """Lists the groups of this broker from the committed state. Tools and exporters of metrics ask for all
-        groups every few seconds."""
+        """Lists the groups of this broker from the committed state. Tools and exporters of metrics request
+        all groups every few seconds."""
         states = frozenset(state.strip().lower() for state in request.states_filter)
         types = frozenset(kind.strip().lower() for kind in request.types_filter)
         count = 0

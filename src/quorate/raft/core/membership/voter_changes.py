@@ -5,8 +5,8 @@ majority of the old set intersects every majority of the new one. A change is ap
 preconditions hold:
 
 1. No other change is in progress. Further requests wait in a queue.
-2. The high watermark of this epoch is known: a record of this epoch is committed. Without this rule,
-   two leaders could each append a change without having the other's.
+2. The high watermark of this epoch is known: a record of this epoch is committed. Without this rule, two
+   leaders could each append a change while neither has the change of the other.
 3. The current voter set is committed.
 4. For an addition: the new voter has caught up, and its ApiVersions response lists Vote and a range that
    contains the current kraft.version.
@@ -94,7 +94,7 @@ def _refuse_if_not_serving(r: RaftState, request: AddVoter | RemoveVoter, token:
         refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
     elif r.members.kraft_version < 1:
         text = (
-            "voters can be changed from kraft.version 1 on, it is 0; "
+            "changing the voters needs kraft.version 1, but the cluster is at 0; upgrade it first: "
             "kafka-features upgrade --feature kraft.version=1"
         )
         refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, text)

@@ -137,20 +137,25 @@ class Partition:
 
     def make_leader(self, image: PartitionImage, now: float) -> bool:
         """Becomes or stays the leader. Returns whether it was not the leader before. An image with an older
-        partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log."""
+        partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log.
+
+        If more than one leader epoch has passed, another broker may have led in between. Its followers
+        may have truncated their logs, so what they fetched from this leader before proves nothing. (Kafka
+        counts it and so can acknowledge records that no follower has.)
+        """
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
+        led_throughout = was_leader and image.leader_epoch <= self.leader_epoch + 1
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)
         self.isr = image.isr
         self.pending_isr = None
         me = self._host.node_id
         if len(image.replicas) > 1 or self.followers:
+            known = self.followers if led_throughout else {}
             self.followers = {
-                replica: self.followers.get(replica) or FollowerState()
-                for replica in image.replicas
-                if replica != me
+                replica: known.get(replica) or FollowerState() for replica in image.replicas if replica != me
             }
         self.is_leader = True
         if new_epoch or not was_leader:
@@ -159,7 +164,7 @@ class Partition:
             if self.followers:
                 end = self.log.log_end_offset
                 for replica, state in self.followers.items():
-                    state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
+                    state.reset(now, end, new_leader=not led_throughout, in_sync=replica in image.isr)
         if self._log is not None:
             self.maybe_increment_high_watermark(self.log)
         # Deletions may have waited for a follower that is no longer a replica.

@@ -137,26 +137,20 @@ class Partition:
 
     def make_leader(self, image: PartitionImage, now: float) -> bool:
         """Becomes or stays the leader. Returns whether it was not the leader before. An image with an older
-        partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log.
-
-        If more than one leader epoch has passed, another broker may have led in between. Its followers
-        may have truncated their logs, so what they fetched from this leader before proves nothing. (Kafka
-        counts it and so can acknowledge records that no follower has.)
-        """
+        partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
+        # Another leader in between may have made followers truncate what they had. (Kafka counts it.)
         led_throughout = was_leader and image.leader_epoch <= self.leader_epoch + 1
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)
         self.isr = image.isr
         self.pending_isr = None
-        me = self._host.node_id
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}
-            self.followers = {
-                replica: known.get(replica) or FollowerState() for replica in image.replicas if replica != me
-            }
+            others = [replica for replica in image.replicas if replica != self._host.node_id]
+            self.followers = {replica: known.get(replica) or FollowerState() for replica in others}
         self.is_leader = True
         if new_epoch or not was_leader:
             self.leader_epoch_start = None

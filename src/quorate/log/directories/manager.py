@@ -391,8 +391,7 @@ class LogManager:
         self._scheduler.on_failure(wake)
 
     def background_failures(self) -> Iterator[LogDirFailure]:
-        """Yields the failures of background work, such as the sync of a rolled segment, one for each
-        directory."""
+        """Yields the failures of background work, such as the sync of a roll, one for each directory."""
         while True:
             try:
                 self._scheduler.run_callbacks()

@@ -86,6 +86,22 @@ def test_with_followers_the_slowest_of_the_isr_sets_the_watermark(leading):
     assert partition.log.high_watermark == 4
 
 
+@pytest.mark.parametrize(("epoch", "committed"), [(1, 6), (2, 3)])
+def test_what_followers_had_before_another_broker_led_does_not_count(leading, epoch, committed):
+    """This broker may see two elections in one metadata delta. The leader in between may have had less than
+    the others, which then truncated their logs."""
+    partition, _, clock = leading(replicas=(1, 2, 3))
+    append(partition, 3, 1)
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 6, 0, 6, clock.now())
+    partition.follower_fetched(3, 300, 3, 0, 6, clock.now())
+    in_sync = registration(replicas=(1, 2, 3), isr=(1, 2), leader_epoch=epoch, partition_epoch=2)
+    partition.make_leader(in_sync, clock.now())
+    assert partition.log.high_watermark == committed
+    partition.follower_fetched(2, 200, 6, 0, 6, clock.now())
+    assert partition.log.high_watermark == 6
+
+
 def test_the_high_watermark_never_decreases(leading):
     partition, _, clock = leading(replicas=(1, 2))
     log = partition.log

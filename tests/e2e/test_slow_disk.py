@@ -389,3 +389,37 @@ def test_partitions_that_all_roll_at_once_do_not_use_up_the_open_files(
         consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "none", **QUIET})
         assert consumer.get_watermark_offsets(TopicPartition("t", partitions - 1), timeout=20) == (0, 2)
         consumer.close()
+
+
+def test_a_roll_whose_sync_fails_takes_its_directory_offline_before_the_next_periodic_job(
+    tmp_path: Path, disk: SlowDisk
+) -> None:
+    """Records were acknowledged for up to a minute whose disk had lost earlier ones already."""
+    failing = tmp_path / "failing"
+    node = Node(tmp_path / "node", extra={"log.dirs": f"{tmp_path / 'node' / 'data'},{failing}"})
+    with running(node, env=disk.env):
+        create(node, "t", 2, segment_bytes=1 << 20)
+        producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, **QUIET})
+        refused: list[object] = []
+
+        def put(partition: int) -> None:
+            producer.produce(
+                "t",
+                bytes(400_000),
+                partition=partition,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+
+        for _ in range(2):
+            put(0)
+            put(1)
+        assert producer.flush(30) == 0 and not refused
+        (path,) = failing.glob("t-*")
+        disk.fail_fsyncs(path)
+        put(int(path.name[-1]))
+        assert producer.flush(30) == 0
+        wait_for(
+            "the directory to be taken offline",
+            lambda: f"Directory {failing} is offline" in node.log_tail(2000),
+            15,  # the first periodic jobs run 30 s after the start
+        )

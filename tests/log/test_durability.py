@@ -205,6 +205,33 @@ def test_a_sync_that_fails_in_the_background_is_reported_by_the_next_job(
     assert log.recovery_point == 0
 
 
+def test_many_failed_syncs_of_one_directory_hide_no_failure_of_another_one(tmp_path: Path) -> None:
+    """Each periodic job met one failure and ended: after a thousand rolls on a broken disk there was no
+    retention for hours."""
+    background = BackgroundScheduler()
+    woken: list[str] = []
+    done: list[str] = []
+    background.on_failure(lambda: woken.append("woken"))
+
+    def broken() -> None:
+        raise OSError(5, "Input/output error")
+
+    for _ in range(100):
+        background.run_later(broken, "a")
+    background.run_later(lambda: None, "a", lambda: done.append("a"))
+    background.run_later(broken, "b")
+    background.run_later(lambda: None, "b", lambda: done.append("b"))
+    background.run_later(lambda: None, "c", lambda: done.append("c"))
+    background.close()
+    for directory in "ab":
+        with pytest.raises(LogDirFailure) as failed:
+            background.run_callbacks()
+        assert failed.value.directory == directory
+    background.run_callbacks()
+    assert woken == ["woken", "woken"]
+    assert done == ["c"], "a sync after a failed one moves a recovery point past records that are lost"
+
+
 def test_an_atomic_write_syncs_the_file_before_the_rename_and_the_directory_after(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,13 @@
 /* Preloaded into a node, this makes its disk slow. The file that SLOW_DISK names has three numbers: by how many milliseconds an
-   fsync takes longer at that moment, a read of what is not in the page cache, and a rename, removal or truncation of a file. */
+   fsync takes longer at that moment, a read of what is not in the page cache, and a rename, removal or truncation of a file.
+   The fsync of a file fails if its path begins with the content of the file that BROKEN_DISK names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -30,6 +33,21 @@ static void wait_for_disk(int which) {
   errno = saved;
 }
 
+static int is_broken(int fd) {
+  const char *list = getenv("BROKEN_DISK");
+  char name[32], path[4096] = {0}, broken[4096] = {0};
+  int saved = errno, found = 0;
+  int file = list ? (int)syscall(SYS_openat, AT_FDCWD, list, O_RDONLY | O_CLOEXEC) : -1;
+  if (file >= 0) {
+    ssize_t length = syscall(SYS_read, file, broken, sizeof broken - 1);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    found = length > 0 && readlink(name, path, sizeof path - 1) >= length && !strncmp(path, broken, length);
+    syscall(SYS_close, file);
+  }
+  errno = found ? EIO : saved;
+  return found;
+}
+
 static int is_cold(int fd, off64_t offset) {
   char byte;
   struct iovec one = {&byte, 1};
@@ -46,13 +64,13 @@ static int is_cold(int fd, off64_t offset) {
 int fsync(int fd) {
   REAL(fsync);
   wait_for_disk(0);
-  return real(fd);
+  return is_broken(fd) ? -1 : real(fd);
 }
 
 int fdatasync(int fd) {
   REAL(fdatasync);
   wait_for_disk(0);
-  return real(fd);
+  return is_broken(fd) ? -1 : real(fd);
 }
 
 ssize_t pread64(int fd, void *buffer, size_t size, off64_t offset) {

@@ -25,14 +25,25 @@ class SlowDisk:
         except FileNotFoundError:
             pytest.skip("gcc is missing: it builds the library that makes a disk slow")
         self._delays = directory / "delays"
+        self._broken = directory / "broken"
         self.set()
-        self.env = {"LD_PRELOAD": str(library), "SLOW_DISK": str(self._delays)}
+        self.env = {
+            "LD_PRELOAD": str(library),
+            "SLOW_DISK": str(self._delays),
+            "BROKEN_DISK": str(self._broken),
+        }
 
     def set(self, *, fsync_ms: int = 0, read_ms: int = 0, change_ms: int = 0) -> None:
         """From now on; also for nodes that run already."""
         temporary = self._delays.with_suffix(".new")
         temporary.write_text(f"{fsync_ms} {read_ms} {change_ms}\n")
         temporary.replace(self._delays)
+
+    def fail_fsyncs(self, directory: Path) -> None:
+        """From now on, of all files below it."""
+        temporary = self._broken.with_suffix(".new")
+        temporary.write_text(str(directory))
+        temporary.replace(self._broken)
 
 
 def drop_from_page_cache(directory: Path) -> None:

@@ -2,11 +2,13 @@
 
 There is one task for each job, for all partitions. A run works in slices and yields to the event loop
 between them. Steps that wait for a disk run in a thread. A directory that fails is reported and skipped.
+Failures of the logs' background work are reported at once: until then a broken disk would take records.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -72,6 +74,7 @@ class LogMaintenance:
 
     def start(self) -> None:
         """Starts the tasks."""
+        self._logs.on_background_failure(self._background_failed)
         for name, interval_ms, job in self._jobs:
             if interval_ms < _FOREVER_MS:
                 first_s = min(interval_ms / 1000, _FIRST_RUN_S)
@@ -79,12 +82,22 @@ class LogMaintenance:
 
     async def close(self) -> None:
         """Cancels the tasks and waits for their threads. After that the logs may be closed."""
+        self._logs.on_background_failure(None)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._threads:
             await asyncio.wait(self._threads)
+
+    def _background_failed(self) -> None:
+        """Called in the thread of the background work."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._report_failures)
+
+    def _report_failures(self) -> None:
+        for failure in self._logs.background_failures():
+            self._storage_failed(failure)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         future = self._loop.run_in_executor(None, work)

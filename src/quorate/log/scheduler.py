@@ -43,7 +43,8 @@ class Scheduler(Protocol):
         """Runs `work` after all earlier work, possibly in another thread, then `on_done` in the log's
         own thread.
 
-        If `work` raises OSError, the log directory fails and `on_done` is not called.
+        If `work` raises OSError, the log directory fails and `on_done` is not called. No later work on
+        that directory is done.
         """
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -76,6 +77,8 @@ class BackgroundScheduler:
         self._removals: list[tuple[float, str]] = []  # heap by time
         self._callbacks: deque[Callable[[], None]] = deque()
         self._failures: deque[LogDirFailure] = deque()
+        self._failed: set[str] = set()
+        self._wake_owner: Callable[[], None] | None = None
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -102,8 +105,14 @@ class BackgroundScheduler:
                 heapq.heappush(self._removals, (at, path))
             self._start()
 
+    def on_failure(self, wake: Callable[[], None] | None) -> None:
+        """Has `wake` called after each failure, in the scheduler's thread. It should lead to a call of
+        `run_callbacks`."""
+        self._wake_owner = wake
+
     def run_callbacks(self) -> None:
-        """Runs the `on_done` callbacks of finished jobs. Raises LogDirFailure if a job has failed."""
+        """Runs the `on_done` callbacks of finished jobs. Raises LogDirFailure once for each log directory
+        in which a job has failed, one with each call."""
         while self._callbacks:
             self._callbacks.popleft()()
         if self._failures:
@@ -155,14 +164,16 @@ class BackgroundScheduler:
     def _run_job(
         self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None
     ) -> None:
+        if log_directory in self._failed:
+            return  # a later sync proves nothing: the system reports a lost write only once
         try:
             work()
         except LogDirFailure as failure:
-            self._failures.append(failure)
+            self._fail(log_directory, failure)
             return
         except OSError as e:
-            self._failures.append(
-                LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}")
+            self._fail(
+                log_directory, LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}")
             )
             return
         except Exception:
@@ -172,6 +183,13 @@ class BackgroundScheduler:
             return
         if on_done is not None:
             self._callbacks.append(on_done)
+
+    def _fail(self, log_directory: str, failure: LogDirFailure) -> None:
+        self._failed.add(log_directory)
+        self._failures.append(failure)
+        wake = self._wake_owner
+        if wake is not None:
+            wake()
 
     def _remove(self, path: str) -> None:
         try:

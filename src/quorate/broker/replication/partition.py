@@ -141,17 +141,16 @@ class Partition:
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
+        # Another leader in between may have made followers truncate what they had. (Kafka counts it.)
+        led_throughout = was_leader and image.leader_epoch <= self.leader_epoch + 1
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)
         self.isr = image.isr
         self.pending_isr = None
-        me = self._host.node_id
         if len(image.replicas) > 1 or self.followers:
-            self.followers = {
-                replica: self.followers.get(replica) or FollowerState()
-                for replica in image.replicas
-                if replica != me
-            }
+            known = self.followers if led_throughout else {}
+            others = [replica for replica in image.replicas if replica != self._host.node_id]
+            self.followers = {replica: known.get(replica) or FollowerState() for replica in others}
         self.is_leader = True
         if new_epoch or not was_leader:
             self.leader_epoch_start = None
@@ -159,7 +158,7 @@ class Partition:
             if self.followers:
                 end = self.log.log_end_offset
                 for replica, state in self.followers.items():
-                    state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
+                    state.reset(now, end, new_leader=not led_throughout, in_sync=replica in image.isr)
         if self._log is not None:
             self.maybe_increment_high_watermark(self.log)
         # Deletions may have waited for a follower that is no longer a replica.

@@ -385,6 +385,20 @@ class LogManager:
         logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(lost))
         return list(lost)
 
+    def on_background_failure(self, wake: Callable[[], None] | None) -> None:
+        """Has `wake` called, in another thread, when background work has failed. The owner then takes the
+        `background_failures`."""
+        self._scheduler.on_failure(wake)
+
+    def background_failures(self) -> Iterator[LogDirFailure]:
+        """Yields the failures of background work, such as the sync of a roll, one for each directory."""
+        while True:
+            try:
+                self._scheduler.run_callbacks()
+                return
+            except LogDirFailure as failure:
+                yield failure
+
     # --- periodic jobs, in steps (see `scheduler.Step`) -------------------------------------------
 
     def apply_retention(self) -> Iterator[Step]:
@@ -459,13 +473,9 @@ class LogManager:
         the controller compares it with the last registered one.
         """
         self._scheduler.close()
-        while True:
-            try:
-                self._scheduler.run_callbacks()
-                break
-            except LogDirFailure as failure:  # there may be one for each directory
-                logger.error("[LogManager] %s", failure)
-                self.mark_offline(Path(failure.directory))
+        for failure in self.background_failures():
+            logger.error("[LogManager] %s", failure)
+            self.mark_offline(Path(failure.directory))
         sync_all = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:

@@ -166,13 +166,12 @@ def state_of_epoch_0(path: Path) -> None:
     (metadata(path) / STATE).write_bytes(encode_quorum_state(QuorumState(), 0, [1, 2, 3]))
 
 
-def empty_files(path: Path) -> None:
+def no_epochs(path: Path) -> None:
     metadata(path).mkdir(exist_ok=True)
-    (metadata(path) / STATE).write_bytes(b"")
     (metadata(path) / LEADER_EPOCHS).write_bytes(b"0\n0\n")
 
 
-@pytest.mark.parametrize("left", [nothing, state_of_epoch_0, empty_files])
+@pytest.mark.parametrize("left", [nothing, state_of_epoch_0, no_epochs])
 @pytest.mark.parametrize("kraft", [0, 1])
 def test_a_replica_that_never_had_a_log_starts(
     tmp_path: Path, kraft: int, left: Callable[[Path], None]

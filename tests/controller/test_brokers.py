@@ -13,12 +13,14 @@ from quorate.controller.handlers.unregister_broker import unregister_broker
 from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -286,6 +288,34 @@ def test_offline_directories_take_their_replicas_out_of_the_isr() -> None:
     assert cluster.partition("t").isr == (2,)
     assert cluster.image.cluster.brokers[1].log_dirs == (directory(1, 1),)
     assert cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)])).records == []
+
+
+def test_a_broker_that_unfences_leads_nothing_in_a_directory_that_it_reports_as_offline() -> None:
+    """It would stay the leader: the directory is reported once, and the replica that could lead is only
+    looked for where there is no leader. Kafka's controller elects it."""
+    cluster = Cluster().elr().brokers(1, directories=2).brokers(2)
+    cluster.topic("t", [1, 2])
+    cluster.apply(
+        [
+            ConfigRecord(
+                resource_type=ConfigResourceType.TOPIC,
+                resource_name="t",
+                name="min.insync.replicas",
+                value="2",
+            )
+        ]
+    )
+    for broker_id in (2, 1):
+        cluster.run(broker_heartbeat, heartbeat(broker_id, want_fence=True))
+    assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, (1, 2))
+    failed = heartbeat(offline_log_dirs=[directory(1, 0)])
+    assert cluster.run(broker_heartbeat, failed).response.is_fenced
+    assert not cluster.run(broker_heartbeat, failed).response.is_fenced
+    assert not cluster.image.cluster.brokers[1].fenced
+    assert cluster.image.cluster.brokers[1].log_dirs == (directory(1, 1),)
+    assert cluster.partition("t").leader == -1
+    cluster.run(broker_heartbeat, heartbeat(2))
+    assert cluster.partition("t").leader == 2
 
 
 def test_a_session_of_an_older_epoch_fences_no_broker() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from quorate.controller.handlers.alter_partition import alter_partition
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
+from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_to_dirs
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.create_partitions import create_partitions
 from quorate.controller.handlers.create_topics import create_topics
@@ -24,6 +25,7 @@ from quorate.metadata.image.writer import image_records
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -71,6 +73,8 @@ class World:
             self.elect,
             self.reassign,
             self.reassign,
+            self.assign,
+            self.assign,
         ]
 
     def step(self) -> None:
@@ -220,6 +224,23 @@ class World:
             kind(topics=[kind.ReassignableTopic(name=topic.name, partitions=[part])]),
         )
 
+    def assign(self) -> None:
+        """Reports the directory of a replica, which may have failed meanwhile."""
+        topic = self.some_topic()
+        if topic is None:
+            return
+        index = self.rng.randrange(len(topic.partitions))
+        broker = self.cluster.image.cluster.brokers.get(self.rng.choice(topic.partitions[index].replicas))
+        if broker is None:
+            return
+        kind = AssignReplicasToDirsRequest
+        part = kind.TopicData(topic_id=topic.id, partitions=[kind.PartitionData(partition_index=index)])
+        place = kind.DirectoryData(id=directory(broker.id, self.rng.randrange(2)), topics=[part])
+        self.handle(
+            assign_replicas_to_dirs,
+            kind(broker_id=broker.id, broker_epoch=broker.epoch, directories=[place]),
+        )
+
     # -- what must hold
 
     def check(self, before: Any) -> None:
@@ -238,6 +259,9 @@ class World:
                 if partition.leader >= 0:
                     assert partition.leader in partition.isr
                     assert not image.cluster.brokers[partition.leader].fenced
+                    assert self.cluster.view.has_online_directory(
+                        partition.leader, partition.directory(partition.leader)
+                    )
                     assert not partition.last_known_elr
                 old = old_topic.partitions.get(index) if old_topic is not None else None
                 if old is not None and old is not partition:

@@ -13,10 +13,13 @@ import pytest
 from quorate.log.checkpoints import LEADER_EPOCHS
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.core import transitions
+from quorate.raft.core.control_records import LEADER_CHANGE
+from quorate.raft.storage.metadata_log import MetadataLog
 from quorate.raft.storage.quorum_state import encode_quorum_state
 from quorate.raft.storage.snapshots.files import snapshot_name
 from quorate.raft.storage.voter_marker import FILE_NAME, Marked, VoterMarker
 from quorate.raft.types import QuorumState, RaftError
+from quorate.records.control import LeaderChangeMessage
 from tests.raft.nodes import (
     CLUSTER,
     Network,
@@ -24,6 +27,7 @@ from tests.raft.nodes import (
     context,
     dynamic,
     format_dynamic,
+    leader_of,
     metadata,
     sole,
     stopped_with_a_snapshot,
@@ -91,6 +95,43 @@ def test_an_only_voter_whose_log_has_lost_its_content_is_refused(tmp_path: Path,
     ):
         asyncio.run(sole(tmp_path, kraft))
     assert (metadata(tmp_path) / LEADER_EPOCHS).read_bytes() == before  # the next start is refused as well
+
+
+def test_a_voter_starts_that_ended_after_the_truncation_of_its_only_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It led epoch 1 without a follower. The leader of a later epoch makes it begin again at offset 0."""
+    ended = tmp_path / "ended"
+    truncate_to = MetadataLog.truncate_to
+
+    def truncate_and_copy(log: MetadataLog, offset: int) -> None:
+        truncate_to(log, offset)
+        shutil.copytree(tmp_path / "1", ended)
+
+    monkeypatch.setattr(MetadataLog, "truncate_to", truncate_and_copy)
+
+    async def main() -> None:
+        network, voters = Network(), {i: address(i) for i in (1, 2, 3)}
+        nodes = [Node(network, tmp_path / str(i), i, voters=voters) for i in (1, 2, 3)]
+        for node in nodes[:2]:
+            await node.start()
+            if node is nodes[0]:
+                log = node.client.driver.log
+                log.append(log.control_batch([(LEADER_CHANGE, LeaderChangeMessage())], 1, 1)[2], 1)
+            await node.stop()
+            (metadata(node.path) / STATE).write_bytes(encode_quorum_state(QuorumState(1, 1), 0, [1, 2, 3]))
+        for node in nodes[1:]:
+            await node.start()
+        leader = await leader_of(nodes[1:])
+        await leader.commit(b"a")
+        await nodes[0].start()
+        await nodes[0].machine.until(lambda: nodes[0].machine.values == [b"a"])
+        for node in nodes:
+            await node.stop()
+
+    asyncio.run(main())
+    assert {path.stat().st_size for path in metadata(ended).glob("*.log")} == {0}
+    assert starts(ended, voters={i: address(i) for i in (1, 2, 3)}) == []
 
 
 def test_an_empty_segment_beside_a_snapshot_is_no_missing_log(tmp_path: Path) -> None:
@@ -167,13 +208,12 @@ def state_of_epoch_0(path: Path) -> None:
     (metadata(path) / STATE).write_bytes(encode_quorum_state(QuorumState(), 0, [1, 2, 3]))
 
 
-def empty_files(path: Path) -> None:
+def no_epochs(path: Path) -> None:
     metadata(path).mkdir(exist_ok=True)
-    (metadata(path) / STATE).write_bytes(b"")
     (metadata(path) / LEADER_EPOCHS).write_bytes(b"0\n0\n")
 
 
-@pytest.mark.parametrize("left", [nothing, state_of_epoch_0, empty_files])
+@pytest.mark.parametrize("left", [nothing, state_of_epoch_0, no_epochs])
 @pytest.mark.parametrize("kraft", [0, 1])
 def test_a_replica_that_never_had_a_log_starts(
     tmp_path: Path, kraft: int, left: Callable[[Path], None]

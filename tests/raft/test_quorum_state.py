@@ -99,3 +99,10 @@ def test_version_0_keeps_the_voted_id_but_not_its_directory(tmp_path: Path) -> N
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         QuorumStateFile(tmp_path / "missing" / "quorum-state").write(QuorumState(1), 1, [])
+
+
+@pytest.mark.parametrize("content", [b"", b"\n"])
+def test_an_empty_file_is_refused_as_by_kafka(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "quorum-state").write_bytes(content)
+    with pytest.raises(QuorumStateError, match="quorum-state: not JSON"):
+        QuorumStateFile(tmp_path / "quorum-state").read()

@@ -48,7 +48,9 @@ def formatted(path: Path, voters: int = 3) -> Path:
 
 
 @pytest.mark.parametrize(
-    "content", [b"{", state(1 << 40), state(-1), state('"x"')], ids=["cut", "large", "negative", "text"]
+    "content",
+    [b"{", b"", state(1 << 40), state(-1), state('"x"')],
+    ids=["cut", "empty", "large", "negative", "text"],
 )
 def test_one_of_several_voters_is_added_again(tmp_path: Path, content: bytes) -> None:
     (formatted(tmp_path) / STATE).write_bytes(content)
@@ -96,7 +98,7 @@ def lived(path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("content", [b"{", state(0)], ids=["cut", "behind"])
+@pytest.mark.parametrize("content", [b"{", b"", state(0)], ids=["cut", "empty", "behind"])
 def test_the_only_voter_starts_without_its_quorum_state_as_advised(tmp_path: Path, content: bytes) -> None:
     lived(tmp_path)
     path = metadata(tmp_path) / STATE

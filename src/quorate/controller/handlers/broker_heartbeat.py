@@ -94,15 +94,29 @@ def state_of(view: View, registration: BrokerRegistration) -> str:
     return FENCED if registration.fenced else UNFENCED
 
 
+def _reports_failure(view: View, registration: BrokerRegistration, request: BrokerHeartbeatRequest) -> bool:
+    """Whether the heartbeat is the first one that reports the failure of a directory.
+
+    The broker is then unfenced by its next heartbeat. Otherwise it would become the leader of partitions in
+    this directory and remain it, since both changes are computed from the same view.
+    """
+    return view.metadata_version >= FIRST_DIRECTORIES and not set(registration.log_dirs).isdisjoint(
+        request.offline_log_dirs
+    )
+
+
 def next_state(
     view: View, registration: BrokerRegistration, present: str, request: BrokerHeartbeatRequest
 ) -> str:
-    """The next state of a broker: the transition table of KIP-631."""
+    """The next state of a broker: the transition table of KIP-631, except that a broker does not become
+    unfenced while it reports a failed directory for the first time."""
     if present == FENCED:
         if request.want_shut_down:
             return SHUTDOWN_NOW
         caught_up = request.current_metadata_offset >= registration.registered_offset
-        return UNFENCED if not request.want_fence and caught_up else FENCED
+        if request.want_fence or not caught_up or _reports_failure(view, registration, request):
+            return FENCED
+        return UNFENCED
     if present == UNFENCED:
         if request.want_fence:
             return SHUTDOWN_NOW if request.want_shut_down else FENCED

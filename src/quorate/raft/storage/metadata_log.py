@@ -219,6 +219,14 @@ class MetadataLog:
         self._log.flush(epochs=False)
 
     def truncate_to(self, offset: int) -> None:
+        """Removes the batches from the one that holds `offset` on.
+
+        If no record remains, the epoch checkpoint is emptied first: beside an empty log it would show that
+        records are lost (`recovery._missing_log_reason`).
+        """
+        if offset <= self.start_offset:
+            self._log.epochs.truncate_from_end(offset)
+            self._log.flusher.checkpoint_epochs()
         self._log.truncate_to(offset)
 
     def control_batch(

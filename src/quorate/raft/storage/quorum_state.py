@@ -82,15 +82,16 @@ class QuorumStateFile:
         self._durable = durable
 
     def read(self) -> QuorumState | None:
-        """Returns None if there is no file, or an empty one. Raises QuorumStateError, OSError."""
+        """Returns None if there is no file. Raises QuorumStateError, OSError.
+
+        An empty file is refused, as in Kafka: it has held a vote, which could be given a second time.
+        """
         try:
             if self.path.stat().st_size > MAX_FILE_BYTES:
                 raise QuorumStateError(f"{self.path}: too large")
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
-        if not data.strip():
-            return None  # Kafka treats an empty file as absent
         return decode_quorum_state(data, str(self.path))
 
     def write(self, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:

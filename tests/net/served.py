@@ -163,6 +163,15 @@ def run(
     in_loop(asyncio.wait_for(main(), 30))
 
 
+async def served_for(connection: Connection, seconds: float) -> None:
+    """Lets a connection be older than `seconds`, and in use."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    while loop.time() <= ends:
+        await connection.call(MetadataRequest(), 10)
+        await asyncio.sleep(0.01)
+
+
 def frame(correlation_id: int, request: Any, version: int) -> bytes:
     """A request with its length prefix."""
     data = encode_request(correlation_id, "test", request, version)

@@ -14,13 +14,16 @@ import pytest
 from quorate.net import output
 from quorate.net.client import Connection, KafkaConnectionError
 from quorate.net.dispatch import Dispatcher, ListenerKind
+from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.protocol import page_cache
 from quorate.protocol.api import ApiKey
 from quorate.protocol.file_region import FileRegion, HasFileno
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.net.served import LOOPS, ServedListener, run, served_for, use_loop
 
 SIZE = 3_500_000
+IDLE_S = 2.0
 
 
 class ColdFile:
@@ -102,6 +105,47 @@ def test_a_disk_that_fails_while_a_region_is_read_ahead_ends_the_connection(
             await connection.call(FetchRequest(), 10, 12)
 
     serve(tmp_path / "segment", test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_connection_of_long_standing_may_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    """Its last response that did not go out at once may be older than a connection may be idle."""
+    use_loop(loop)
+    began, ends = threading.Event(), threading.Event()
+
+    def read_ahead(*_: object) -> None:
+        began.set()
+        ends.wait(20)
+
+    path = tmp_path / "segment"
+    path.write_bytes(b"r" * 1000)
+    monkeypatch.setattr(output, "resident_bytes", lambda *_: 0)
+    monkeypatch.setattr(output, "read_ahead", read_ahead)
+
+    async def test(world: ServedListener) -> None:
+        with path.open("rb") as file:
+            partition = FetchResponse.PartitionData(records=FileRegion(file, 0, 1000))
+            topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
+            world.fetch = lambda context, request: FetchResponse(responses=[topic])
+            connection = await world.connect()
+            (served,) = world.listener.connections
+            await served_for(connection, IDLE_S)
+            waiting = connection.send(FetchRequest(), 12)
+            while not began.is_set():
+                await asyncio.sleep(0.001)
+            served.check(asyncio.get_running_loop().time())
+            assert not served.closed
+            ends.set()
+            answer = await waiting
+            assert bytes(answer.responses[0].partitions[0].records) == b"r" * 1000
+            connection.close()
+
+    try:
+        run(test, ConnectionLimits(max_idle_s=IDLE_S))
+    finally:
+        ends.set()
 
 
 def test_probes_detect_what_the_page_cache_holds(tmp_path: Path) -> None:

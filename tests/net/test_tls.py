@@ -13,11 +13,14 @@ import pytest
 
 from quorate.net.client import Connection, KafkaConnectionError
 from quorate.net.dispatch import Dispatcher, ListenerKind, SecurityProtocol
+from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tests.net.served import served_for
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is missing: it makes the test's certificate"
@@ -126,6 +129,36 @@ def test_a_region_that_cannot_be_read_ends_its_connection(
                 await listener.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_reader_of_long_standing_may_pause(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Its last response that did not go out at once may be older than a connection may be idle."""
+    idle_s = 2.0
+
+    async def main() -> None:
+        size = 100
+        dispatcher = Dispatcher(ListenerKind.BROKER)
+        dispatcher.register(ApiKey.METADATA, lambda c, r: MetadataResponse(cluster_id="x" * size))
+        listener = Listener()
+        limits = ConnectionLimits(max_idle_s=idle_s)
+        await listener.start("127.0.0.1", 0, dispatcher, "SSL", limits, ssl=contexts[0])
+        connection = await Connection.connect("127.0.0.1", listener.port, ssl=contexts[1])
+        (served,) = listener.connections
+        await served_for(connection, idle_s)
+        assert connection._transport is not None and served._output is not None
+        connection._transport.pause_reading()
+        size = 30_000
+        waiting = [connection.send(MetadataRequest(), 5) for _ in range(1000)]
+        while not served._output.pending:
+            await asyncio.sleep(0.001)
+        served.check(asyncio.get_running_loop().time())
+        assert not served.closed
+        connection._transport.resume_reading()
+        await asyncio.gather(*waiting)
+        connection.close()
+        await listener.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_an_unknown_certificate_is_refused(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:

@@ -93,7 +93,8 @@ class Output(Protocol):
     pending: bool
     """Whether there are bytes that the peer has not read yet."""
     progressed_at: float
-    """The loop time at which the peer has last read something."""
+    """The loop time at which the peer has last read something, or at which there was first something to
+    read."""
 
     def write(self, parts: list[Part]) -> None: ...
     def close(self) -> None: ...
@@ -164,6 +165,8 @@ class SocketOutput:
             self.buffered_bytes += len(rest)
             self._watch()
             return
+        if not queue:
+            self.progressed_at = self._loop.time()
         for part in parts:
             if isinstance(part, FileRegion):
                 if part.length:
@@ -308,6 +311,8 @@ class TransportOutput:
         )
 
     def write(self, parts: list[Part]) -> None:
+        if not self.pending:
+            self.progressed_at = asyncio.get_running_loop().time()
         self._queue.extend(_Cursor(p) if isinstance(p, FileRegion) else p for p in parts)
         self._flush()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from quorate.broker.coordinators.group.classic_group import ClassicGroupState
@@ -113,3 +115,18 @@ def test_static_members_stay_through_a_rebalance_that_they_miss() -> None:
             break
         h.shard.sessions.restart(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
     assert {m.member_id for m in h.answers[token].members} == set(ids.values())
+
+
+def test_static_members_without_rebalance_timeout_leave_time_to_others() -> None:
+    """None of them has joined again. The coordinator looked for them without a pause, and did not come to the
+    offsets of deleted topics."""
+    h = Harness()
+    ids = stable_static(h)
+    for name in ids:
+        assert h.answers[h.join(instance=name, rebalance_ms=0)].error_code == E.NONE
+    h.leave(("", "i2"))
+    h.shard.topics_deleted(frozenset({"t"}))
+    assert len(list(islice(h.shard.tick(h.at), 100))) < 100
+    h.advance(20)
+    group = h.shard.classic_group("g")
+    assert group is not None and group.state is ClassicGroupState.EMPTY

@@ -38,6 +38,9 @@ from quorate.protocol.errors import ErrorCode
 
 logger = logging.getLogger("quorate.group")
 
+LEAST_WAIT_MS = 100
+"""The least time between two looks at static members that have not joined. Their rebalance timeout may be 0."""
+
 
 class Rebalancer:
     """Moves the classic groups of a shard between their states."""
@@ -132,11 +135,8 @@ class Rebalancer:
             )
         if not group.elect_joined_leader() and group.members:
             # All remaining members are static and none has joined: wait until one joins or expires.
-            self._timer.set(
-                ("join", group.group_id),
-                at.now + group.rebalance_timeout_ms / 1000,
-                JoinExpired(group.group_id),
-            )
+            wait_ms = max(group.rebalance_timeout_ms, LEAST_WAIT_MS)
+            self._timer.set(("join", group.group_id), at.now + wait_ms / 1000, JoinExpired(group.group_id))
             return
         group.next_generation(at.wall_ms)
         if group.state is ClassicGroupState.EMPTY:

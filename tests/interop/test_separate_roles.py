@@ -21,11 +21,18 @@ PAIRS = [
 
 
 def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[Node, Node]:
+    release = None
     if "java" in (controller_impl, broker_impl):
         java.require_java()
+        release = "4.1"
     often: dict[str, object] = {"metadata.log.max.record.bytes.between.snapshots": 1000}
     controller = Node(
-        tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, extra=often
+        tmp_path / "controller",
+        node_id=1,
+        roles="controller",
+        impl=controller_impl,
+        extra=often,
+        release=release,
     )
     broker = Node(
         tmp_path / "broker",

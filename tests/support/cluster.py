@@ -22,6 +22,8 @@ from pathlib import Path
 from tests.support import java
 
 BIN = Path(sys.executable).parent
+WAYS = {"--standalone", "--initial-controllers", "--no-initial-controllers"}
+"""How a controller of a dynamic quorum is formatted."""
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
@@ -69,6 +71,7 @@ class Node:
     controller_port: int = 0
     proc: subprocess.Popen[bytes] | None = None
     kafka: str = java.KAFKA_VERSION
+    release: str | None = None  # whose features a new cluster gets; the formatting tool's own by default
 
     def __post_init__(self) -> None:
         self.base.mkdir(parents=True, exist_ok=True)
@@ -141,8 +144,10 @@ class Node:
         """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no
         other way is named."""
         extra = list(args)
-        if not self.static and "controller" in self.roles and not any(str(a).startswith("--") for a in args):
+        if not self.static and "controller" in self.roles and not WAYS.intersection(map(str, args)):
             extra.append("--standalone")
+        if self.release is not None:
+            extra += ["--release-version", self.release]
         done = subprocess.run(
             self._command("format", "-t", cluster_id, "-c", self.properties, *extra),
             capture_output=True,

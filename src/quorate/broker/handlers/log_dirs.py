@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_replica_log_dirs import (
@@ -57,6 +58,7 @@ def describe(
         if (wanted is None or (name, index) in wanted) and services.logs.get(name, index) is None:
             add(services.replicas.assigned_directory(partition), name, index, 0, 0)
     response = DescribeLogDirsResponse()
+    cordoning = services.metadata.image.features.metadata_version >= FIRST_CORDONED_DIRECTORIES
     for directory in services.config.log_dirs:
         result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(directory))
         response.results.append(result)
@@ -70,6 +72,7 @@ def describe(
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         result.total_bytes, result.usable_bytes = space.total, space.free
+        result.is_cordoned = cordoning and directory in services.logs.cordoned
         result.topics = [
             DescribeLogDirsResponse.DescribeLogDirsTopic(
                 name=topic, partitions=sorted(partitions, key=lambda part: part.partition_index)

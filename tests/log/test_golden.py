@@ -1,4 +1,4 @@
-"""Directories of Apache Kafka 4.1.1: what it wrote is read, and said as it says it."""
+"""Directories of Apache Kafka 4.1.1 and 4.4.0: what it wrote is read, and said as it says it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from quorate.broker.coordinators.partitioning import java_string_hash, partition
 from quorate.broker.coordinators.shard import UnknownRecordTypeError
 from quorate.protocol.errors import DecodeError
 from quorate.records.batch import decode_records, iter_batches
-from tests.support.golden import KINDS, unpack_golden
+from tests.support.golden import ALL_KINDS, unpack_golden
 
 text = st.text(max_size=30)
 offset_records = st.builds(
@@ -154,7 +154,7 @@ def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("state", ["data", "running"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(
     tmp_path: Path, kind: str, state: str
 ) -> None:

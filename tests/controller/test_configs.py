@@ -167,6 +167,10 @@ def test_validate_only_writes_nothing() -> None:
 def test_controllers_may_be_configured_by_their_ids() -> None:
     cluster = Cluster(node_id=1)
     assert alter(cluster, BROKER, "1", ("log.retention.ms", SET, "5")) == ErrorCode.NONE
+    observer = ("7", ("log.retention.ms", SET, "5"))
+    assert alter(cluster, BROKER, *observer) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    cluster.apply([RegisterControllerRecord(controller_id=7)])
+    assert alter(cluster, BROKER, *observer) == ErrorCode.NONE
 
 
 def test_altering_a_whole_resource_removes_what_is_not_named() -> None:

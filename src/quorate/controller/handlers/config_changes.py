@@ -269,7 +269,10 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
     elif resource_type == ConfigResourceType.BROKER and name:
         node_id = parse_node_id(name)
         if node_id is None or (
-            view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id
+            view.broker(node_id) is None
+            and node_id not in view.voter_ids
+            and node_id not in view.image.cluster.controllers
+            and node_id != view.config.node_id
         ):
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 

@@ -552,6 +552,8 @@ def test_a_move_between_directories_is_answered_with_what_is_the_matter(world):
     assert move(here, "t", 0) == ErrorCode.NONE
     assert move(here, "t", 1) == ErrorCode.REPLICA_NOT_AVAILABLE
     assert move("/nowhere", "t", 0) == ErrorCode.LOG_DIR_NOT_FOUND
+    world.logs.cordoned = frozenset(world.config.log_dirs)
+    assert move(here, "t", 0) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_producers_are_described(world):

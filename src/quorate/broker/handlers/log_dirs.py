@@ -111,6 +111,8 @@ def _move_error(services: Services, topic: str, partition: int, target: Path) ->
         return ErrorCode.LOG_DIR_NOT_FOUND
     if not services.logs.is_online(target):
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if target in services.logs.cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     try:
         log = services.replicas.partition(topic, partition).log
     except KafkaError as error:

@@ -152,7 +152,7 @@ def test_cluster_and_quorum(node: Node, controllers: bool) -> None:
         assert quorum.voters[0].log_end_offset >= quorum.high_watermark > 0
         assert quorum.endpoints[1] == (("CONTROLLER", "127.0.0.1", node.controller_port),)
         features = await admin.describe_features()
-        assert features.finalized["metadata.version"] == 27
+        assert features.finalized["metadata.version"] == 33
         refused = await admin.update_features(
             {"metadata.version": (7, FeatureUpgrade.UPGRADE)}, validate_only=True
         )

@@ -52,6 +52,7 @@ class World:
 
     def __init__(self, heartbeat: Any, registration: Any = None, **config: Any) -> None:
         loop = asyncio.get_running_loop()
+        self.cordoned: list[bytes] | None = None
         self.faults: list[BaseException] = []
         self.controller = ScriptedController(
             {
@@ -76,6 +77,7 @@ class World:
             snapshot_end_offset=lambda: 9,
             on_fault=self.faults.append,
             loop=loop,
+            cordoned_directories=lambda: self.cordoned,
         )
 
     async def start(self) -> None:
@@ -419,6 +421,25 @@ def test_a_broker_that_runs_is_not_stopped_by_a_stale_broker_epoch():
         count = len(world.heartbeats())
         await world.until(lambda: len(world.heartbeats()) > count + 2)
         assert world.life.state == BrokerState.RUNNING and world.faults == []
+        await world.close()
+
+    run(body)
+
+
+def test_cordoned_directories_are_named_once_the_metadata_is_current_and_again_when_they_change():
+    async def body() -> None:
+        world = World(obliging)
+        world.cordoned = [bytes([1] * 16)]
+        await world.start()
+        world.see_registration()
+        await asyncio.wait_for(world.life.caught_up, 10)
+        world.life.ready_to_unfence()
+        await asyncio.wait_for(world.life.unfenced, 10)
+        assert [beat.cordoned_log_dirs for beat in world.heartbeats()] == [None, [bytes([1] * 16)]]
+        world.cordoned = []
+        world.life.send_heartbeat()
+        await asyncio.wait_for(world.until(lambda: len(world.heartbeats()) == 3), 10)
+        assert world.heartbeats()[-1].cordoned_log_dirs == []
         await world.close()
 
     run(body)

@@ -38,7 +38,7 @@ from quorate.raft.types import (
 )
 
 CLUSTER = "J8qXRwI-Qyi2G0guFTiuYw"
-LATEST = 27
+LATEST = 33
 
 
 def uid(number: int) -> bytes:
@@ -353,9 +353,16 @@ class Cluster:
             voter_ids=(1,),
         )
 
-    def ctx(self, version: int = 99, principal: str = "User:ANONYMOUS") -> Context:
+    def ctx(
+        self, version: int = 99, principal: str = "User:ANONYMOUS", *, forwarded: bool = False
+    ) -> Context:
         return Context(
-            now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal
+            now_ms=int(self.now * 1000),
+            now=self.now,
+            rng=self.rng,
+            api_version=version,
+            principal=principal,
+            forwarded=forwarded,
         )
 
     def run(self, handler: Any, request: Any, version: int | None = None, **kw: Any) -> Any:

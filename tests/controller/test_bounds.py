@@ -391,7 +391,7 @@ def test_an_acl_is_created_without_computing_the_identity_of_every_other() -> No
 def test_a_feature_that_is_named_many_times_is_checked_once() -> None:
     cluster = Cluster().brokers(*range(100, 200))
     key = UpdateFeaturesRequest.FeatureUpdateKey
-    updates = [key(feature="metadata.version", max_version_level=27)] * 1_000
+    updates = [key(feature="metadata.version", max_version_level=33)] * 1_000
     outcome, calls = cost(cluster, update_features, UpdateFeaturesRequest(feature_updates=updates))
     assert (outcome.response.error_code, calls < 10_000) == (ErrorCode.NONE, True)
 

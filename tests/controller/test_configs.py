@@ -167,6 +167,10 @@ def test_validate_only_writes_nothing() -> None:
 def test_controllers_may_be_configured_by_their_ids() -> None:
     cluster = Cluster(node_id=1)
     assert alter(cluster, BROKER, "1", ("log.retention.ms", SET, "5")) == ErrorCode.NONE
+    observer = ("7", ("log.retention.ms", SET, "5"))
+    assert alter(cluster, BROKER, *observer) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    cluster.apply([RegisterControllerRecord(controller_id=7)])
+    assert alter(cluster, BROKER, *observer) == ErrorCode.NONE
 
 
 def test_altering_a_whole_resource_removes_what_is_not_named() -> None:
@@ -307,7 +311,11 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, *
 @pytest.mark.parametrize(
     ("level", "wanted"),
     [
-        (27, ("metadata.version", 28, UPGRADE)),
+        (27, ("metadata.version", 34, UPGRADE)),
+        (33, ("metadata.version", 32, SAFE)),
+        (33, ("metadata.version", 31, UNSAFE)),
+        (31, ("share.version", 3, UPGRADE)),
+        (31, ("streams.version", 2, UPGRADE)),
         (27, ("metadata.version", 6, SAFE)),
         (27, ("metadata.version", 26, UPGRADE)),
         (27, ("metadata.version", 20, SAFE)),
@@ -325,6 +333,29 @@ def test_levels_that_are_refused(level: int, wanted: tuple[str, int, int]) -> No
     result = update(Cluster(level), wanted)
     assert (result.response.error_code, result.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
     assert result.response.error_message.startswith("The update failed for all features since")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
+        (UNSAFE, "Unsafe metadata downgrade is not supported in this version."),
+    ],
+)
+def test_a_downgrade_that_loses_metadata_names_both_levels(kind: int, why: str) -> None:
+    result = update(Cluster(33), ("metadata.version", 31, kind))
+    assert result.response.error_message.endswith(
+        f"Unsupported metadata.version downgrade from 33 to 31. {why}"
+    )
+
+
+def test_levels_of_groups_that_are_not_served_are_taken() -> None:
+    result = update(Cluster(27), ("share.version", 2, UPGRADE), ("streams.version", 1, UPGRADE))
+    assert result.response.error_code == 0
+    assert [(r.name, r.feature_level) for r in result.records] == [
+        ("share.version", 2),
+        ("streams.version", 1),
+    ]
 
 
 def test_a_level_that_a_broker_lacks_is_refused_and_the_broker_named() -> None:

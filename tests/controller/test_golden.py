@@ -44,12 +44,14 @@ from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from quorate.protocol.schema import Data
 from quorate.records.batch import iter_batches, metadata_values
-from tests.support.golden import golden_files
+from tests.support.golden import ALL_KINDS, NEW_KINDS, golden_files
 
 from .support import make_config
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 LOG = "data/__cluster_metadata-0/00000000000000000000.log"
+BOOTSTRAP = "data/bootstrap.checkpoint"
+FIRST_SNAPSHOT = "formatted/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 
 
 class GivenIds(Random):
@@ -67,7 +69,8 @@ class Replay:
     """Kafka's log, event by event, with the state before each event."""
 
     def __init__(self, kind: str) -> None:
-        data, bootstrap = (golden_files(kind)[path].data for path in (LOG, "data/bootstrap.checkpoint"))
+        files = golden_files(kind)
+        data, bootstrap = files[LOG].data, files[FIRST_SNAPSHOT if kind in NEW_KINDS else BOOTSTRAP].data
         self.bootstrap = [record for record, _ in decode_bootstrap(bootstrap)]
         self.batches = list(_batches(data))
         self.image: MetadataImage = EMPTY
@@ -78,7 +81,9 @@ class Replay:
         view = View(
             self.image, self.broker_sessions, make_config(cluster_id=CLUSTER_ID), self.offset, voter_ids=(1,)
         )
-        ctx = Context(now_ms=0, now=0.0, rng=GivenIds(ids or []), api_version=request.MAX_VERSION)
+        ctx = Context(
+            now_ms=0, now=0.0, rng=GivenIds(ids or []), api_version=request.MAX_VERSION, forwarded=True
+        )
         result: Result[Any] = handler(view, request, ctx)
         return result
 
@@ -145,7 +150,9 @@ def our_result(replay: Replay, records: list[Any]) -> Result[Any] | None:
                 broker_id=1,
                 broker_epoch=first.broker_epoch,
                 current_metadata_offset=10_000,
+                want_fence=first.cordoned_log_dirs is not None and replay.image.cluster.brokers[1].fenced,
                 want_shut_down=leaves,
+                cordoned_log_dirs=first.cordoned_log_dirs,
             )
             return replay.ask(broker_heartbeat, request)
         case TopicRecord():
@@ -186,7 +193,7 @@ def our_result(replay: Replay, records: list[Any]) -> Result[Any] | None:
     return None
 
 
-@pytest.mark.parametrize("capture", ["dynamic", "static"])
+@pytest.mark.parametrize("capture", ALL_KINDS)
 def test_the_same_requests_write_the_same_bytes(capture: str) -> None:
     replay = Replay(capture)
     base, values = replay.batches[0]
@@ -206,7 +213,7 @@ def test_the_same_requests_write_the_same_bytes(capture: str) -> None:
             ours = encoded(result.records, replay.image.features.metadata_version)
             assert ours[0] == values[0]
             assert sorted(ours) == sorted(values)  # partitions of a broker come in no particular order
-            compared.add(type(theirs[0]))
+            compared.add(type(decode_record(values[0])[0]))
         replay.apply(base, theirs)
     assert compared >= {
         RegisterControllerRecord,

@@ -23,9 +23,17 @@ def brokers(*ids: int, rack: str | None = None, fenced: bool = False) -> list[Us
     [
         (brokers(1, 2), 0, "must be positive"),
         (brokers(1, 2), -1, "must be positive"),
-        (brokers(1, 2, fenced=True), 1, "All brokers are currently fenced."),
-        ([], 1, "All brokers are currently fenced."),
-        (brokers(1, 2), 3, "only 2 broker(s) are registered"),
+        (
+            brokers(1, 2, fenced=True),
+            1,
+            "All brokers are currently fenced, or have all their log directories cordoned.",
+        ),
+        ([], 1, "All brokers are currently fenced, or have all their log directories cordoned."),
+        (
+            brokers(1, 2),
+            3,
+            "only 2 broker(s) are registered or some brokers have all their log directories cordoned.",
+        ),
     ],
 )
 def test_impossible_placements_are_refused(usable: list[UsableBroker], factor: int, message: str) -> None:

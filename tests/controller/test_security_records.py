@@ -57,12 +57,31 @@ def create(cluster: Cluster, *acls: CreateAclsRequest.AclCreation) -> Any:
         {"permission_type": 1},
         {"resource_name": ""},
         {"principal": "a"},
+        {"host": ""},
+        {"host": "10.0.0.0/33"},
+        {"host": "10.0.0/8"},
+        {"host": "10.0.0.0/255.0.0.0"},
+        {"host": "2001:db8::/129"},
+        {"host": "host/8"},
+        {"host": "10.0.0.0/"},
+        {"host": "10.0.0.0/-1"},
     ],
 )
 def test_acls_that_are_refused(changes: dict[str, Any]) -> None:
     result = create(Cluster(), acl(**changes), acl())
     assert [r.error_code for r in result.response.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert len(result.records) == 1
+
+
+@pytest.mark.parametrize("host", ["10.0.0.0/8", "10.1.2.3/0", "10.1.2.3/32", "2001:db8::/32", "::1/128"])
+def test_a_cidr_host_needs_metadata_version_32(host: str) -> None:
+    (answer,) = create(Cluster(31), acl(host=host)).response.results
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+    )
+    result = create(Cluster(32), acl(host=host))
+    assert (result.response.results[0].error_code, result.records[0].host) == (ErrorCode.NONE, host)
 
 
 def test_an_acl_that_exists_is_not_written_again() -> None:

@@ -33,7 +33,11 @@ def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(
     session = {"broker.session.timeout.ms": 18_000}
     idle = {"connections.max.idle.ms": 1_000}
     controller = Node(
-        tmp_path / "c", node_id=1, roles="controller", extra=session | idle | (interval if configured else {})
+        tmp_path / "c",
+        node_id=1,
+        roles="controller",
+        extra=session | idle | (interval if configured else {}),
+        release="4.1",
     )
     broker = Node(
         tmp_path / "b",

@@ -32,6 +32,7 @@ def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
             directory / f"n{i}",
             node_id=i,
             impl={"q": "quorate", "j": "java"}[implementations[i - 1]],
+            release="4.1" if "j" in implementations else None,
             static=True,
             voters=voters,
             controller_port=voters[i],

@@ -186,11 +186,20 @@ def test_the_metadata_shell_reads_a_snapshot_of_ours(snapshot: Path) -> None:
 def test_kafka_dumps_a_formatted_directory_of_ours(tmp_path: Path) -> None:
     java.require_java()
     levels = {METADATA_VERSION: 27, **default_levels(27)}
-    bootstrap.write_bootstrap(tmp_path, bootstrap.bootstrap_records(levels), now_ms=5)
     voter = VotersRecord.Voter(voter_id=1, voter_directory_id=bytes([9] * 16))
-    bootstrap.write_first_snapshot(tmp_path, VotersRecord(voters=[voter]), now_ms=5)
-    files = f"{tmp_path}/bootstrap.checkpoint,{tmp_path}/__cluster_metadata-0/{bootstrap.FIRST_SNAPSHOT_NAME}"
-    out = java.run(DUMP, "--cluster-metadata-decoder", "--files", files)
+    bootstrap.write_first_snapshot(
+        tmp_path,
+        bootstrap.bootstrap_records(levels),
+        kraft_version=1,
+        voters=VotersRecord(voters=[voter]),
+        now_ms=5,
+    )
+    out = java.run(
+        DUMP,
+        "--cluster-metadata-decoder",
+        "--files",
+        tmp_path / bootstrap.METADATA_DIRECTORY / bootstrap.FIRST_SNAPSHOT_NAME,
+    )
     assert "isvalid: false" not in out
     assert '"name":"eligible.leader.replicas.version","featureLevel":1' in out
     assert '"voters":[{"voterId":1' in out

@@ -7,21 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import java
 from tests.support.cluster import wait_for
 from tests.support.metadata_disk import FOLDER
 from tests.support.mixed import MixedQuorum
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
+OLD, NEW = java.VERSIONS
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": 3000}
 
 
-@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-@pytest.mark.parametrize("implementations", ["qqj", "qjj"])
+def cases(*implementations: str, newest: tuple[str, bool]) -> list[tuple[str, str, bool]]:
+    """The oldest release with each of the implementations, dynamic and static, and the newest with one."""
+    old = [(OLD, each, static) for each in implementations for static in (False, True)]
+    return [*old, (NEW, *newest)]
+
+
+@pytest.mark.parametrize(("kafka", "implementations", "static"), cases("qqj", "qjj", newest=("qjj", False)))
 def test_elections_by_kill_and_by_shutdown_of_each_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], implementations: str, static: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka: str, implementations: str, static: bool
 ) -> None:
-    quorum = MixedQuorum(tmp_path, implementations, static)
+    quorum = MixedQuorum(tmp_path, implementations, static, kafka=kafka)
     quorum.format()
     topics = []
     with quorum.killed_at_the_end():
@@ -47,14 +54,13 @@ def test_elections_by_kill_and_by_shutdown_of_each_side(
     quorum.dumps_agree(lambda: capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-@pytest.mark.parametrize("implementations", ["qqj", "jjq"])
+@pytest.mark.parametrize(("kafka", "implementations", "static"), cases("qqj", "jjq", newest=("jjq", True)))
 def test_a_new_replica_loads_the_snapshot_of_the_other_implementation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], implementations: str, static: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka: str, implementations: str, static: bool
 ) -> None:
     """Controller 3 of one implementation starts late and must load a snapshot that the other implementation
     has written."""
-    quorum = MixedQuorum(tmp_path, implementations, static, extra=dict(SMALL_SNAPSHOTS))
+    quorum = MixedQuorum(tmp_path, implementations, static, extra=dict(SMALL_SNAPSHOTS), kafka=kafka)
     quorum.format()
     late = quorum.controller(3)
     topics = [f"topic-{i}" for i in range(40)]

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.java]
 )
 def test_a_broker_with_a_new_disk_leads_again(tmp_path: Path, controller_impl: str, broker_impl: str) -> None:
     java.require_java()
-    controller = Node(tmp_path / "c", node_id=1, roles="controller", impl=controller_impl)
+    controller = Node(tmp_path / "c", node_id=1, roles="controller", impl=controller_impl, release="4.1")
     first = Node(tmp_path / "b101", node_id=101, roles="broker", voters=controller.voters)
     second = Node(tmp_path / "b102", node_id=102, roles="broker", voters=controller.voters, impl=broker_impl)
     with contextlib.ExitStack() as stack:

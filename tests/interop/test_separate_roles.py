@@ -13,19 +13,32 @@ from tests.support.ledger import Ledger
 
 pytestmark = pytest.mark.timeout(120)
 
+OLD, NEW = java.VERSIONS
 PAIRS = [
-    pytest.param("quorate", "quorate", id="ours and ours"),
-    pytest.param("quorate", "java", id="our controller, a Java broker", marks=pytest.mark.java),
-    pytest.param("java", "quorate", id="a Java controller, our broker", marks=pytest.mark.java),
+    pytest.param("quorate", "quorate", OLD, id="ours and ours"),
+    pytest.param("quorate", "java", OLD, id="our controller, a Java broker", marks=pytest.mark.java),
+    pytest.param("java", "quorate", OLD, id="a Java controller, our broker", marks=pytest.mark.java),
+]
+NEW_PAIRS = [
+    pytest.param("quorate", "java", NEW, id="our controller, a broker of 4.4", marks=pytest.mark.java),
+    pytest.param("java", "quorate", NEW, id="a controller of 4.4, our broker", marks=pytest.mark.java),
 ]
 
 
-def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[Node, Node]:
+def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str, kafka: str) -> tuple[Node, Node]:
+    release = None
     if "java" in (controller_impl, broker_impl):
-        java.require_java()
+        java.require_java(kafka)
+        release = kafka[:3]
     often: dict[str, object] = {"metadata.log.max.record.bytes.between.snapshots": 1000}
     controller = Node(
-        tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, extra=often
+        tmp_path / "controller",
+        node_id=1,
+        roles="controller",
+        impl=controller_impl,
+        extra=often,
+        release=release,
+        kafka=kafka,
     )
     broker = Node(
         tmp_path / "broker",
@@ -34,15 +47,16 @@ def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[N
         impl=broker_impl,
         voters=controller.voters,
         extra=often,
+        kafka=kafka,
     )
     return controller, broker
 
 
-@pytest.mark.parametrize(("controller_impl", "broker_impl"), PAIRS)
+@pytest.mark.parametrize(("controller_impl", "broker_impl", "kafka"), [*PAIRS, *NEW_PAIRS])
 def test_a_broker_works_with_a_controller_in_another_process(
-    tmp_path: Path, controller_impl: str, broker_impl: str
+    tmp_path: Path, controller_impl: str, broker_impl: str, kafka: str
 ) -> None:
-    controller, broker = make_pair(tmp_path, controller_impl, broker_impl)
+    controller, broker = make_pair(tmp_path, controller_impl, broker_impl, kafka)
     ledger = Ledger(patience_s=10 if broker_impl == "java" else 0)
     try:
         controller.format()

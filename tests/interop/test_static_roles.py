@@ -20,7 +20,12 @@ def test_a_broker_of_one_serves_under_a_controller_of_the_other(
 ) -> None:
     java.require_java()
     controller = Node(
-        tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, static=True
+        tmp_path / "controller",
+        node_id=1,
+        roles="controller",
+        impl=controller_impl,
+        static=True,
+        release="4.1",
     )
     voters = {1: controller.controller_port}
     broker = Node(

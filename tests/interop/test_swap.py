@@ -14,11 +14,6 @@ from tests.support.ledger import CODECS, Ledger
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 
-@pytest.fixture(autouse=True)
-def _kafka() -> None:
-    java.require_java()
-
-
 def first_life(node: Node, ledger: Ledger) -> None:
     admin = node.admin()
     ledger.create(admin, "events", 3)
@@ -55,15 +50,28 @@ def third_life(node: Node, ledger: Ledger) -> None:
     ledger.verify(admin, node.bootstrap)
 
 
-@pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
+OLD, NEW = java.VERSIONS
+JAVA_FIRST, OURS_FIRST = ("java", "quorate", "java"), ("quorate", "java", "quorate")
+
+
 @pytest.mark.parametrize(
-    "order", [("java", "quorate", "java"), ("quorate", "java", "quorate")], ids=" then ".join
+    ("kafka", "order", "static"),
+    [
+        (OLD, JAVA_FIRST, False),
+        (OLD, OURS_FIRST, False),
+        (OLD, JAVA_FIRST, True),
+        (OLD, OURS_FIRST, True),
+        (NEW, JAVA_FIRST, False),
+        (NEW, OURS_FIRST, True),
+    ],
+    ids=lambda value: " then ".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_a_directory_goes_from_one_implementation_to_the_other_and_back(
-    tmp_path: Path, order: tuple[str, ...], static: bool
+    tmp_path: Path, kafka: str, order: tuple[str, ...], static: bool
 ) -> None:
+    java.require_java(kafka)
     ledger = Ledger()
-    node = Node(tmp_path / "node", impl=order[0], static=static)
+    node = Node(tmp_path / "node", impl=order[0], static=static, kafka=kafka, release=kafka[:3])
     node.format()
     try:
         for impl, life in zip(order, (first_life, second_life, third_life), strict=True):

@@ -38,7 +38,7 @@ def _kafka() -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path / "node", extra=dict(BUSY))
+    node = Node(tmp_path / "node", extra=dict(BUSY), release="4.1")
     yield node
     node.kill()
 
@@ -101,7 +101,13 @@ def settled(load: Load) -> None:
 
 @pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
 def test_after_a_kill_under_load_the_other_implementation_continues(tmp_path: Path, static: bool) -> None:
-    node = Node(tmp_path / "node", extra=dict(BUSY), static=static, impl="java" if static else "quorate")
+    node = Node(
+        tmp_path / "node",
+        extra=dict(BUSY),
+        release="4.1",
+        static=static,
+        impl="java" if static else "quorate",
+    )
     node.format()
     load, faithful, ledger = Load(node), Faithful(node), Ledger()
     try:
@@ -144,7 +150,7 @@ def test_the_lock_prevents_a_second_node(tmp_path: Path) -> None:
     """With a separate metadata directory. Otherwise Kafka's Raft writes to the directory before it requests
     the lock."""
     metadata = {"metadata.log.dir": tmp_path / "metadata"}
-    node = Node(tmp_path / "node", extra=dict(BUSY) | metadata)
+    node = Node(tmp_path / "node", extra=dict(BUSY) | metadata, release="4.1")
     node.format()
     ledger = Ledger()
     second = Node(tmp_path / "second", extra={"log.dirs": node.data} | metadata)

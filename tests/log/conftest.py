@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka 4.1.1 wrote, unpacked once (see tests/golden/README.md)."""
+"""Directories that Apache Kafka 4.1.1 and 4.4.0 wrote, unpacked once (see tests/golden/README.md)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.golden import unpack_golden
 CHUNK = 1 << 20
 
 
-@pytest.fixture(scope="session")
-def golden_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", params=["dynamic", "4.4 dynamic"])
+def golden_archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`running/` and `data/`; preallocated files keep their size but not their blocks."""
-    return unpack_golden("dynamic", tmp_path_factory.mktemp("golden"))
+    return unpack_golden(request.param, tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture

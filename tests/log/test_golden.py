@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka 4.1.1 has written: they are loaded completely, and written back with the
+"""Directories that Apache Kafka 4.1.1 and 4.4.0 have written: they are loaded completely, and written back with the
 same bytes."""
 
 from __future__ import annotations

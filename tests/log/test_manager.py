@@ -579,3 +579,16 @@ def test_many_unflushed_logs_are_closed_together(tmp_path: Path) -> None:
     logs.close()
     points = (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert points[1] == "100" and all(line.endswith(" 1") for line in points[2:])
+
+
+def test_new_logs_are_placed_in_directories_that_are_not_cordoned(tmp_path: Path) -> None:
+    first, second = tmp_path / "d1", tmp_path / "d2"
+    logs = manager(first, second)
+    logs.load()
+    logs.cordoned = frozenset({first})
+    placed = [logs.get_or_create("t", partition, TOPIC_ID).dir.parent for partition in range(3)]
+    assert placed == [second] * 3
+    assigned = logs.get_or_create("t", 3, TOPIC_ID, directory_id=DIRECTORY_IDS[0])
+    assert assigned.dir.parent == first, "as the controller has decided before"
+    logs.cordoned = frozenset({first, second})
+    assert logs.get_or_create("t", 4, TOPIC_ID).dir.parent == first

@@ -362,6 +362,7 @@ def test_an_image_is_not_written_inside_a_transaction() -> None:
         (13, r.DelegationTokenRecord(token_id="x"), "delegation tokens"),
         (14, r.RegisterControllerRecord(controller_id=1), "controller registrations"),
         (7, broker(is_migrating_zk_broker=True), "migration"),
+        (29, broker(cordoned_log_dirs=[]), "cordoned log directories"),
     ],
 )
 def test_parts_without_a_record_at_the_metadata_version_raise_an_error(
@@ -370,6 +371,50 @@ def test_parts_without_a_record_at_the_metadata_version_raise_an_error(
     image = replay(r.FeatureLevelRecord(name="metadata.version", feature_level=level), record)
     with pytest.raises(MetadataError, match=lost):
         list(image_records(image))
+
+
+def cordon(*directories: bytes) -> Data:
+    return registration(10, cordoned_log_dirs=list(directories))
+
+
+@pytest.mark.parametrize(
+    ("records", "cordoned", "open_to_replicas"),
+    [
+        ([], None, True),
+        ([cordon()], (), True),
+        ([cordon(D1)], (D1,), True),
+        ([cordon(D1, D2)], (D1, D2), False),
+        ([cordon(D1, D2), cordon(D2)], (D2,), True),
+        ([cordon(D1, D2), registration(10, fenced=-1)], (D1, D2), False),
+        ([cordon(D1, D2), broker(log_dirs=[D1, D2])], None, True),
+    ],
+)
+def test_cordoned_directories_are_those_that_the_last_change_names(
+    records: list[Data], cordoned: tuple[bytes, ...] | None, open_to_replicas: bool
+) -> None:
+    level = r.FeatureLevelRecord(name="metadata.version", feature_level=30)
+    image = replay(level, broker(log_dirs=[D1, D2]), *records)
+    registration = image.cluster.brokers[1]
+    assert registration.cordoned_log_dirs == cordoned
+    assert registration.has_uncordoned_directory == open_to_replicas
+    assert replay(*image_records(image)).cluster == image.cluster
+
+
+def test_a_broker_without_known_directories_is_not_cordoned() -> None:
+    image = replay(broker(log_dirs=[]), cordon(D1))
+    assert image.cluster.brokers[1].has_uncordoned_directory
+
+
+def test_an_unregistered_controller_is_gone_and_the_delta_says_so() -> None:
+    before = replay(r.RegisterControllerRecord(controller_id=1), r.RegisterControllerRecord(controller_id=2))
+    after = replay(r.UnregisterControllerRecord(controller_id=2), base=before)
+    assert list(after.cluster.controllers) == [1]
+    assert MetadataDelta(before, after).controllers_changed == {2: (before.cluster.controllers[2], None)}
+
+
+def test_a_controller_that_is_not_registered_cannot_be_unregistered() -> None:
+    with pytest.raises(MetadataError, match="controller 3 is not registered"):
+        replay(r.UnregisterControllerRecord(controller_id=3))
 
 
 def test_a_big_batch_costs_in_proportion() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from quorate.metadata import bootstrap
 from quorate.metadata import records as r
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import LATEST_STABLE_LEVEL, METADATA_VERSION, default_levels
 from quorate.metadata.image import EMPTY
@@ -14,6 +15,7 @@ from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import (
     MAX_BATCH_RECORDS,
     SnapshotId,
+    frame_batches,
     image_from_snapshot,
     parse_name,
     read_snapshot,
@@ -22,8 +24,10 @@ from quorate.metadata.snapshot import (
     write_snapshot,
 )
 from quorate.protocol.config_resource import ConfigResourceType
+from quorate.protocol.schema import Data
 from quorate.records.batch import iter_batches
 from quorate.records.control import VotersRecord
+from tests.support.golden import ALL_KINDS, NEW_KINDS
 
 
 def test_names_hold_end_offset_and_epoch() -> None:
@@ -37,11 +41,19 @@ def timestamps(data: bytes) -> list[int]:
     return [header.max_timestamp for header, _ in iter_batches(data)]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_bootstrap_checkpoint_is_byte_for_byte_that_of_kafka(golden: dict[str, Path], kind: str) -> None:
-    theirs = (golden[kind] / "formatted" / "bootstrap.checkpoint").read_bytes()
-    levels = {METADATA_VERSION: LATEST_STABLE_LEVEL, **default_levels(LATEST_STABLE_LEVEL)}
-    ours = bootstrap.encode_bootstrap(bootstrap.bootstrap_records(levels), now_ms=timestamps(theirs)[0])
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_the_first_snapshot_is_byte_for_byte_that_of_kafka(golden: dict[str, Path], kind: str) -> None:
+    directory = golden[kind] / "formatted"
+    theirs = (directory / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).read_bytes()
+    read = read_snapshot(theirs)
+    records = bootstrap.bootstrap_records({METADATA_VERSION: 33, **default_levels(33)})
+    assert (read.kraft_version, read.voters is None) == ((0, True) if "static" in kind else (1, False))
+    ours = bootstrap.encode_first_snapshot(
+        records,
+        kraft_version=read.kraft_version,
+        voters=read.voters,
+        now_ms=read.last_contained_timestamp_ms,
+    )
     # Each batch of Kafka has the time of its creation. The bytes are equal except for these times and the
     # checksums.
     for (mine, a), (his, b) in zip(iter_batches(ours), iter_batches(theirs), strict=True):
@@ -52,20 +64,25 @@ def test_bootstrap_checkpoint_is_byte_for_byte_that_of_kafka(golden: dict[str, P
         )
         assert a[:17] == b[:17]
         assert a[43:] == b[43:]
-    assert [record for record, _ in bootstrap.decode_bootstrap(theirs)] == bootstrap.bootstrap_records(levels)
+    assert bootstrap.read_bootstrap(directory) == records
 
 
-def test_the_first_snapshot_is_byte_for_byte_that_of_kafka(golden: dict[str, Path]) -> None:
-    theirs = (
-        golden["dynamic"] / "formatted" / "__cluster_metadata-0" / bootstrap.FIRST_SNAPSHOT_NAME
-    ).read_bytes()
-    read = read_snapshot(theirs)
-    assert read.voters is not None
-    assert (read.kraft_version, read.batches) == (1, [])
-    ours = bootstrap.encode_first_snapshot(read.voters, now_ms=read.last_contained_timestamp_ms)
-    for (_, a), (_, b) in zip(iter_batches(ours), iter_batches(theirs), strict=True):
-        assert a[:17] == b[:17]
-        assert a[43:] == b[43:]
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_bootstrap_records_of_a_directory_that_kafka_4_1_formatted_are_read(
+    golden: dict[str, Path], kind: str
+) -> None:
+    expected = bootstrap.bootstrap_records({METADATA_VERSION: 27, **default_levels(27)})
+    assert bootstrap.read_bootstrap(golden[kind] / "formatted") == expected
+
+
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_a_snapshot_of_kafka_4_4_has_the_cordoned_directories(golden: dict[str, Path], kind: str) -> None:
+    found = sorted((golden[kind] / "data" / METADATA_DIRECTORY).glob("*.checkpoint"))
+    image = image_from_snapshot(found[-1].read_bytes(), parse_name(found[-1].name) or SnapshotId(0, 0))
+    broker = image.cluster.brokers[1]
+    assert broker.cordoned_log_dirs is not None
+    assert set(broker.cordoned_log_dirs) <= set(broker.log_dirs)
+    assert (image.features.metadata_version, image.features.level("share.version")) == (33, 2)
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
@@ -81,7 +98,7 @@ def test_snapshots_of_kafka_load(golden: dict[str, Path], kind: str) -> None:
     assert image.topics.partition_of("plain", 0).elr == (1,)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_snapshot_equals_that_of_kafka_except_for_the_order(golden: dict[str, Path], kind: str) -> None:
     path = sorted((golden[kind] / "data" / "__cluster_metadata-0").glob("*.checkpoint"))[-1]
     theirs = read_snapshot(path.read_bytes())
@@ -174,10 +191,32 @@ def test_bootstrap_is_written_and_read(tmp_path: Path) -> None:
     written = bootstrap.bootstrap_records(
         {METADATA_VERSION: 27, "group.version": 1, "kraft.version": 1, "share.version": 0}, [scram]
     )
-    bootstrap.write_bootstrap(tmp_path, written, now_ms=5)
-    assert [path.name for path in tmp_path.iterdir()] == ["bootstrap.checkpoint"]
+    bootstrap.write_first_snapshot(tmp_path, written, kraft_version=1, voters=None, now_ms=5)
+    assert [path.name for path in tmp_path.rglob("*")] == [METADATA_DIRECTORY, FIRST_SNAPSHOT_NAME]
     assert bootstrap.read_bootstrap(tmp_path) == written
     assert bootstrap.metadata_version_of(written) == 27
+
+
+def test_records_of_the_first_snapshot_come_before_those_of_an_older_bootstrap_file(
+    tmp_path: Path, golden: dict[str, Path]
+) -> None:
+    older = (golden["static"] / "formatted" / "bootstrap.checkpoint").read_bytes()
+    (tmp_path / "bootstrap.checkpoint").write_bytes(older)
+    for records, level in (([], 27), (bootstrap.default_bootstrap(30), 30)):
+        first = encode_snapshot(records)
+        (tmp_path / METADATA_DIRECTORY).mkdir(exist_ok=True)
+        (tmp_path / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).write_bytes(first)
+        assert bootstrap.metadata_version_of(bootstrap.read_bootstrap(tmp_path)) == level
+
+
+def encode_snapshot(records: list[Data]) -> bytes:
+    """A first snapshot, which has no records if Kafka before 4.4 wrote it."""
+    if records:
+        return bootstrap.encode_first_snapshot(records, kraft_version=0, voters=None, now_ms=5)
+    batches = frame_batches(
+        [], epoch=0, last_contained_timestamp_ms=5, kraft_version=0, voters=None, now_ms=5
+    )
+    return b"".join(batches)
 
 
 def test_without_a_bootstrap_file_the_default_metadata_version_is_used(tmp_path: Path) -> None:

@@ -69,10 +69,15 @@ def box(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Box:
 def test_standalone_writes_every_file_of_a_new_quorum_of_one(box: Box) -> None:
     status, out, err = box.format("--standalone")
     assert (status, err) == (0, "")
-    assert out.splitlines() == [
-        f"Formatting dynamic metadata voter directory {box.dirs[0]} with metadata.version 4.1-IV1.",
-        f"Formatting data directory {box.dirs[1]} with metadata.version 4.1-IV1.",
+    assert out.splitlines()[0].startswith(
+        "Bootstrap metadata: BootstrapMetadata(records=[ApiMessageAndVersion(FeatureLevelRecord("
+        "name='metadata.version', featureLevel=33) at version 0), "
+    )
+    assert out.splitlines()[1:] == [
+        f"Formatting dynamic metadata voter directory {box.dirs[0]} with metadata.version 4.4-IV2.",
+        f"Formatting data directory {box.dirs[1]} with metadata.version 4.4-IV2.",
     ]
+    assert [p.name for p in box.dirs[1].iterdir()] == ["meta.properties"]
     first, second = (meta_properties.read(d) for d in box.dirs)
     assert first is not None and second is not None
     assert (first.cluster_id, first.node_id) == (second.cluster_id, second.node_id) == ("abc", 1)
@@ -84,19 +89,44 @@ def test_standalone_writes_every_file_of_a_new_quorum_of_one(box: Box) -> None:
     assert [(e.name, e.host, e.port) for e in voter.endpoints] == [("CONTROLLER", "127.0.0.1", 9093)]
     assert not (box.dirs[1] / METADATA_DIRECTORY).exists()
     assert box.levels() == {
-        "metadata.version": 27,
+        "metadata.version": 33,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
+        "share.version": 2,
+        "streams.version": 1,
         "transaction.version": 2,
     }
 
 
-def test_a_static_quorum_has_no_first_snapshot(box: Box) -> None:
-    box.write(**{"controller.quorum.voters": "1@127.0.0.1:9093"})
-    status, out, _ = box.format()
+@pytest.mark.parametrize(
+    ("words", "changes", "kraft"),
+    [((), {"controller.quorum.voters": "1@127.0.0.1:9093"}, 0), (("-N",), {}, 1)],
+    ids=["static", "no initial controllers"],
+)
+def test_the_first_snapshot_of_a_controller_without_initial_voters_has_only_records(
+    box: Box, words: tuple[str, ...], changes: dict[str, str | None], kraft: int
+) -> None:
+    box.write(**changes)
+    status, out, _ = box.format(*words)
     assert status == 0
-    assert out.startswith(f"Formatting metadata directory {box.dirs[0]}")
-    assert not (box.dirs[0] / METADATA_DIRECTORY).exists()
+    assert out.splitlines()[1].startswith(f"Formatting metadata directory {box.dirs[0]}")
+    snapshot = read_snapshot((box.dirs[0] / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).read_bytes())
+    assert (snapshot.kraft_version, snapshot.voters) == (kraft, None)
+    assert box.levels()["metadata.version"] == 33
+    assert not (box.dirs[0] / "bootstrap.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("release", "levels"),
+    [
+        ("3.3", {"metadata.version": 7}),
+        ("3.9", {"metadata.version": 21}),
+        ("4.0", {"metadata.version": 25, "group.version": 1, "transaction.version": 2}),
+    ],
+)
+def test_an_older_release_has_its_levels(box: Box, release: str, levels: dict[str, int]) -> None:
+    assert box.format("-s", "-r", release)[0] == 0
+    assert box.levels() == levels
 
 
 @pytest.mark.parametrize(
@@ -121,9 +151,10 @@ def test_a_voter_without_directory_id_is_left_empty(box: Box) -> None:
     assert [v.voter_directory_id for v in snapshot.voters.voters] == [parse_uuid(DIRECTORY_ID), ZERO_UUID]
 
 
-def test_a_broker_needs_none_of_the_flags(box: Box) -> None:
+def test_a_broker_needs_none_of_the_flags_and_gets_only_meta_properties(box: Box) -> None:
     box.write(**{"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"})
     assert box.format()[0] == 0
+    assert {p.name for d in box.dirs for p in d.iterdir()} == {"meta.properties"}
 
 
 REFUSED = [
@@ -140,12 +171,13 @@ REFUSED = [
         "You can only use --standalone on a controller",
     ),
     (
-        ("-s", "-r", "3.8"),
+        ("-s", "-r", "3.8", "-f", "eligible.leader.replicas.version=1"),
         {},
-        "kraft.version could not be set to 1 because it depends on metadata.version level 21",
+        "eligible.leader.replicas.version could not be set to 1 because it depends on metadata.version level 23",
     ),
-    (("-s", "-r", "2.8"), {}, "Version 2.8 is not a valid version"),
-    (("-s", "-r", "4.2"), {}, "is not yet stable"),
+    (("-s", "-r", "2.8"), {}, "Unknown metadata.version '2.8'. Supported metadata.version are: 3.3-IV3, "),
+    (("-s", "-r", "4.5-IV0"), {}, "Unknown metadata.version '4.5-IV0'."),
+    (("-s", "-f", "metadata.version=34"), {}, "metadata.version 4.5-IV0 is not yet stable."),
     (("-s", "-r", "4.1", "-f", "metadata.version=27"), {}, "Use --release-version instead"),
     (("-s", "-f", "no.such=1"), {}, "Unsupported feature: no.such. Supported features are:"),
     (("-s", "-f", "group.version=9"), {}, "No feature:group.version with feature level 9"),
@@ -263,7 +295,10 @@ def test_ignore_formatted_adds_a_new_directory(box: Box) -> None:
     box.dirs.append(box.folder / "c")
     box.write()
     status, out, _ = box.format("-N", "-g")
-    assert (status, out) == (0, f"Formatting data directory {box.dirs[2]} with metadata.version 4.1-IV1.\n")
+    assert (status, out.splitlines()[1:]) == (
+        0,
+        [f"Formatting data directory {box.dirs[2]} with metadata.version 4.4-IV2."],
+    )
 
 
 def test_standalone_beside_a_controller_that_says_nothing_warns_that_it_may_be_a_second_quorum(
@@ -329,10 +364,8 @@ def test_what_an_interrupted_format_leaves_is_formatted_over(box: Box, words: tu
         path.write_bytes(b"half")
     assert box.format(*words)[0] == 0
     assert box.levels()
-    if words == ("-s",):
-        assert read_snapshot(first.read_bytes()).kraft_version == 1
-    else:
-        assert not first.exists(), "voters that nobody named this time"
+    voters = read_snapshot(first.read_bytes()).voters
+    assert (voters is not None) == (words == ("-s",)), "only voters that were named this time"
 
 
 @pytest.mark.parametrize("spelling", ["link", "b/../a"])
@@ -394,12 +427,14 @@ def test_version_mapping_and_dependencies(box: Box) -> None:
         "metadata.version=21 (3.9)",
         "kraft.version=1",
     ]
-    assert box.run("version-mapping")[1].splitlines()[0] == "metadata.version=27 (4.1-IV1)"
-    assert "Unknown release version '9'" in box.run("version-mapping", "-r", "9")[2]
-    out = box.run("feature-dependencies", "-f", "kraft.version=1", "-f", "metadata.version=20")[1]
+    assert box.run("version-mapping")[1].splitlines()[0] == "metadata.version=33 (4.4-IV2)"
+    assert "Unknown metadata.version '9'" in box.run("version-mapping", "-r", "9")[2]
+    elr = "eligible.leader.replicas.version=1"
+    out = box.run("feature-dependencies", "-f", elr, "-f", "share.version=2", "-f", "metadata.version=20")[1]
     assert out.splitlines() == [
-        "kraft.version=1 requires:",
-        "    metadata.version=21 (3.9-IV0)",
+        f"{elr} requires:",
+        "    metadata.version=23 (4.0-IV1)",
+        "share.version=2 has no dependencies.",
         "metadata.version=20 (3.8-IV0) has no dependencies.",
     ]
 
@@ -423,6 +458,14 @@ def test_scram_credentials_go_into_the_bootstrap(box: Box) -> None:
     scram = [r for r in read_bootstrap(box.dirs[0]) if isinstance(r, UserScramCredentialRecord)]
     assert [(r.name, r.mechanism, r.iterations) for r in scram] == [("alice", 1, 8192), ("bob", 2, 4096)]
     assert scram[0].salt == b"7q"
+
+
+def test_credentials_are_not_printed_with_the_bootstrap_records(box: Box) -> None:
+    argument = 'SCRAM-SHA-256=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
+    out = box.format("-s", "-S", argument)[1]
+    assert (
+        "UserScramCredentialRecord(name='alice', mechanism=1, salt=(redacted), storedKey=(redacted)," in out
+    )
 
 
 def test_scram_keys_are_those_of_rfc_7677() -> None:

@@ -31,6 +31,8 @@ these points:
 - If a tag is repeated, the last one counts.
 - A decoded frame takes at most 64 times its size in memory.
 
+As in Kafka 4.4, an array has at most 1,000,000 elements and a struct at most 10,000 tagged fields.
+
 ## APIs
 
 The versions are those that ApiVersions advertises. A version in brackets may still change and is

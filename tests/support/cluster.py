@@ -22,6 +22,8 @@ from pathlib import Path
 from tests.support import java
 
 BIN = Path(sys.executable).parent
+WAYS = {"--standalone", "--initial-controllers", "--no-initial-controllers"}
+"""How a controller of a dynamic quorum is formatted."""
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
@@ -55,8 +57,8 @@ def wait_for(what: str, probe: object, timeout_s: float = 30, every_s: float = 0
 
 @dataclass
 class Node:
-    """One node of either implementation (`quorate` or `java`); `impl` may change between a stop and a
-    start."""
+    """One node of either implementation (`quorate` or `java`, of release `kafka`); `impl` and `kafka` may
+    change between a stop and a start."""
 
     base: Path
     node_id: int = 1
@@ -68,6 +70,8 @@ class Node:
     broker_port: int = 0
     controller_port: int = 0
     proc: subprocess.Popen[bytes] | None = None
+    kafka: str = java.KAFKA_VERSION
+    release: str | None = None  # whose features a new cluster gets; the formatting tool's own by default
 
     def __post_init__(self) -> None:
         self.base.mkdir(parents=True, exist_ok=True)
@@ -128,7 +132,8 @@ class Node:
     def _command(self, what: str, *args: object) -> list[str]:
         if self.impl == "java":
             main = {"format": "kafka.tools.StorageTool", "start": "kafka.Kafka"}[what]
-            return java.command(main, *(("format",) if what == "format" else ()), *args, heap="-Xmx768m")
+            words = (*(("format",) if what == "format" else ()), *args)
+            return java.command(main, *words, heap="-Xmx768m", version=self.kafka)
         return [
             str(BIN / {"format": "kafka-storage", "start": "kafka-server-start"}[what]),
             *(("format",) if what == "format" else ()),
@@ -139,8 +144,10 @@ class Node:
         """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no
         other way is named."""
         extra = list(args)
-        if not self.static and "controller" in self.roles and not any(str(a).startswith("--") for a in args):
+        if not self.static and "controller" in self.roles and not WAYS.intersection(map(str, args)):
             extra.append("--standalone")
+        if self.release is not None:
+            extra += ["--release-version", self.release]
         done = subprocess.run(
             self._command("format", "-t", cluster_id, "-c", self.properties, *extra),
             capture_output=True,

@@ -1,4 +1,4 @@
-"""The directories that Apache Kafka 4.1.1 wrote (tests/golden): `running/`, of a node that runs, and
+"""The directories that Apache Kafka 4.1.1 and 4.4.0 wrote (tests/golden): `running/`, of a node that runs, and
 `data/`, after it stopped.
 
 An archive holds 240 MB, nearly all of it the zeros of preallocated indexes. It is read once in a
@@ -15,6 +15,9 @@ from pathlib import Path
 
 ARCHIVES = Path(__file__).parents[1] / "golden"
 KINDS = ("dynamic", "static")
+"""Of 4.1.1: the voters in the log, or in the properties."""
+NEW_KINDS = ("4.4 dynamic", "4.4 static")
+ALL_KINDS = (*KINDS, *NEW_KINDS)
 CHUNK = 1 << 20
 ZEROS = bytes(CHUNK)
 
@@ -41,7 +44,8 @@ class GoldenFile:
 def golden_files(kind: str) -> Mapping[str, GoldenFile]:
     """Every file of a quorum with static or dynamic voters, by its path: `data/__cluster_metadata-0/...`."""
     found = {}
-    with tarfile.open(ARCHIVES / f"kafka-4.1.1-{kind}.tar.xz") as archive:
+    release, _, voters = kind.rpartition(" ")
+    with tarfile.open(ARCHIVES / f"kafka-{'4.4.0' if release else '4.1.1'}-{voters}.tar.xz") as archive:
         for member in archive:
             if (file := archive.extractfile(member)) is not None:
                 start, end = bytearray(), 0

@@ -63,9 +63,10 @@ class MixedQuorum:
     static: bool = False
     brokers_of: str = "q"
     extra: dict[str, object] = field(default_factory=dict)
+    kafka: str = java.KAFKA_VERSION
 
     def __post_init__(self) -> None:
-        java.require_java()
+        java.require_java(self.kafka)
         ports = dict(zip(IDS, free_ports(3), strict=True))
         self.voters = ports
         self.controllers = [
@@ -81,7 +82,8 @@ class MixedQuorum:
     def node(self, folder: str, node_id: int, roles: str, letter: str, controller_port: int = 0) -> MixedNode:
         return MixedNode(
             self.base / folder, node_id=node_id, roles=roles, impl=IMPLEMENTATIONS[letter], static=self.static,
-            voters=self.voters, controller_port=controller_port, extra=dict(self.extra),
+            voters=self.voters, controller_port=controller_port, extra=dict(self.extra), kafka=self.kafka,
+            release=self.kafka[:3],
         )  # fmt: skip
 
     @property
@@ -252,7 +254,7 @@ class MixedQuorum:
         an error."""
         words = ["--bootstrap-controller", self.bootstrap, *map(str, args)]
         if implementation == "java":
-            return java.run(TOOLS[name], *words)
+            return java.run(TOOLS[name], *words, version=self.kafka)
         done = subprocess.run(
             [str(BIN / name), *words], capture_output=True, text=True, timeout=90, check=False
         )
@@ -283,7 +285,7 @@ class MixedQuorum:
             for p in sorted((c.data / FOLDER).glob(kind))
         ]
         arguments = ["--cluster-metadata-decoder", "--files", ",".join(map(str, files))]
-        theirs = java.run("kafka.tools.DumpLogSegments", *arguments)
+        theirs = java.run("kafka.tools.DumpLogSegments", *arguments, version=self.kafka)
         printed()
         assert dump_log.main(arguments) == 0
         # Java does not know the start time that our registrations carry in a tagged field; everything

@@ -293,11 +293,11 @@ def test_features_and_versions(sh: Shell) -> None:
     shown = sh.plain("features", *base, "describe").out
     line = (
         "Feature: metadata.version\tSupportedMinVersion: 3.3-IV3\t"
-        "SupportedMaxVersion: 4.1-IV1\tFinalizedVersionLevel: 4.1-IV1\t"
+        "SupportedMaxVersion: 4.4-IV2\tFinalizedVersionLevel: 4.4-IV2\t"
     )
     assert line in shown
-    done = sh.plain("features", *base, "upgrade", "--feature", "metadata.version=27", "--dry-run")
-    assert (done.status, done.out) == (0, "metadata.version can be upgraded to 27.\n")
+    done = sh.plain("features", *base, "upgrade", "--feature", "metadata.version=33", "--dry-run")
+    assert (done.status, done.out) == (0, "metadata.version can be upgraded to 33.\n")
     done = sh.plain("features", *base, "downgrade", "--feature", "metadata.version=20", "--dry-run")
     assert done.status == 1 and done.out.startswith("Can not downgrade metadata.version to 20. ")
     assert done.err == "1 out of 1 operation(s) failed.\n"

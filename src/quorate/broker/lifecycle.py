@@ -69,7 +69,10 @@ class BrokerLifecycle:
         snapshot_end_offset: Callable[[], int],
         on_fault: Callable[[BaseException], None],
         loop: asyncio.AbstractEventLoop,
+        cordoned_directories: Callable[[], list[bytes] | None] = lambda: None,
     ) -> None:
+        """`cordoned_directories` returns the ids of the cordoned directories, or None if metadata.version
+        does not support them."""
         self._config = config
         self._channel = channel
         self._publisher = publisher
@@ -80,6 +83,7 @@ class BrokerLifecycle:
         self._previous_broker_epoch = previous_broker_epoch
         self._start_time_ms = start_time_ms
         self._snapshot_end_offset = snapshot_end_offset
+        self._cordoned_directories = cordoned_directories
         self._on_fault = on_fault
         self._loop = loop
         self._listeners: tuple[Endpoint, ...] = ()
@@ -143,6 +147,10 @@ class BrokerLifecycle:
         """Registers the same incarnation again, to report its log directories after an upgrade of
         metadata.version."""
         self._registered = False
+        self._wake.set()
+
+    def send_heartbeat(self) -> None:
+        """Sends the next heartbeat at once, because its content has changed."""
         self._wake.set()
 
     def directory_failed(self, directory_id: bytes) -> None:
@@ -316,6 +324,8 @@ class BrokerLifecycle:
             want_fence=not self._ready_to_unfence,
             want_shut_down=self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=offline,
+            # The metadata is not current before, and the configuration may be an older one.
+            cordoned_log_dirs=None if self.state == BrokerState.STARTING else self._cordoned_directories(),
             snapshot_end_offset=self._snapshot_end_offset(),
         )
         try:

@@ -24,10 +24,17 @@ from quorate.broker.replication.directory_assignments import DirectoryAssignment
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
+from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
+from quorate.config.definitions import ConfigError
 from quorate.lazy import lazy_module
 from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
-from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
+from quorate.metadata.features import (
+    FIRST_CORDONED_DIRECTORIES,
+    FIRST_DIRECTORIES,
+    KRAFT_VERSION,
+    supported_features,
+)
 from quorate.metadata.image import MetadataDelta
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -152,6 +159,7 @@ class BrokerServer:
             snapshot_end_offset=self._snapshot_end_offset,
             on_fault=self._fault,
             loop=loop,
+            cordoned_directories=self._cordoned_ids,
         )
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
@@ -235,6 +243,7 @@ class BrokerServer:
         self._raft.register(self._publisher)
         self.lifecycle.start(advertised)
         await self.lifecycle.caught_up
+        self.subscribe_configs(self._update_cordoned)
         await self._load_logs()
         self._take_over(self._publisher.start_publishing())
         self._publisher.subscribe("topic configurations", self._configs_changed)
@@ -340,6 +349,25 @@ class BrokerServer:
                 listener()
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
+
+    def _update_cordoned(self) -> None:
+        """Takes the cordoned log directories from the configuration, and reports a change of them."""
+        try:
+            cordoned = frozenset(
+                parse_cordoned_dirs(self.config_value(CORDONED_LOG_DIRS) or "", self._config.log_dirs)
+            )
+        except ConfigError as error:  # a controller cannot check the paths
+            logger.warning("[BrokerServer id=%d] Ignoring a dynamic config: %s", self.node_id, error)
+            return
+        if cordoned != self.logs.cordoned:
+            self.logs.cordoned = cordoned
+            self.lifecycle.send_heartbeat()
+
+    def _cordoned_ids(self) -> list[bytes] | None:
+        """The ids of the cordoned log directories, or None if metadata.version does not support them."""
+        if self._publisher.image.features.metadata_version < FIRST_CORDONED_DIRECTORIES:
+            return None
+        return [id_ for directory, id_ in self.directory_ids.items() if directory in self.logs.cordoned]
 
     def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
         """Reports the directory of a replica, if metadata.version supports directories (KIP-858)."""

@@ -4,6 +4,7 @@
 - broker_defs, security_defs, topic_defs, group_defs: the tables of keys
 - docs: the documentation of the keys, imported only on request
 - listeners: parses lists of listeners and of addresses
+- cordoned_dirs: the log directories that get no new replicas
 - node_rules: checks the rules between several keys of a node
 - kafka_config: KafkaConfig, the configuration of a node
 

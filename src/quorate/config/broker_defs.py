@@ -267,6 +267,7 @@ _ROWS: tuple[ConfigDef, ...] = (
     _d("num.partitions", INT, "1", at_least(1)),
     _d("log.dir", STRING, "/tmp/kafka-logs", importance=HIGH),
     _d("log.dirs", STRING, None, importance=HIGH),
+    _d("cordoned.log.dirs", LIST, "", dynamic=PER_BROKER),
     _d("log.segment.bytes", INT, "1073741824", at_least(1048576), importance=HIGH, dynamic=CLUSTER_WIDE),
     _d("log.roll.ms", LONG, None, importance=HIGH, dynamic=CLUSTER_WIDE),
     _d("log.roll.hours", INT, "168", at_least(1), importance=HIGH),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError, missing_key_error
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 
@@ -260,6 +261,8 @@ def _logs(config: NodeConfig) -> None:
             "At least one log directory must be defined via log.dirs or log.dir.",
             "name a directory, or leave log.dirs out and set log.dir",
         )
+    if config.is_broker:
+        parse_cordoned_dirs(config.originals.get(CORDONED_LOG_DIRS, ""), config.log_dirs)
     if config.log_roll_time_ms < 1:
         raise ConfigError("log.roll.ms", config.log_roll_time_ms, "Value must be at least 1")
     if config.log_roll_jitter_time_ms < 0:

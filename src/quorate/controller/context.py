@@ -42,10 +42,10 @@ class Context:
     """The circumstances of one request.
 
     `now_ms` is the wall clock in milliseconds, `now` the monotonic time in seconds, and `rng` the only
-    source of randomness. `request_id` is the same for every attempt of one forwarded request, and zero if it
-    is not known. `unanswered_attempts` is the number of earlier attempts without a definite response,
-    which may have been carried out. `continuation` is the work that an earlier call for this request has
-    left over.
+    source of randomness. `forwarded` means that a broker has checked the request and sent it in an Envelope.
+    `request_id` is the same for every attempt of one forwarded request, and zero if it is not known.
+    `unanswered_attempts` is the number of earlier attempts without a definite response, which may have been
+    carried out. `continuation` is the work that an earlier call for this request has left over.
     """
 
     now_ms: int
@@ -56,6 +56,7 @@ class Context:
     client_id: str | None = None
     client_host: str = ""
     listener: str = ""
+    forwarded: bool = False
     request_id: bytes = ZERO_UUID
     unanswered_attempts: int = 0
     continuation: Continuation | None = None

@@ -15,6 +15,8 @@ def version_of(record: Data, metadata_version: int) -> int:
     A registration change is written in the lowest version that has its fields, as in Kafka.
     """
     if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
         return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
     return record_version(record.KEY, metadata_version)
 

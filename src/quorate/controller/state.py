@@ -130,6 +130,7 @@ class ControllerState:
             client_id=ctx.client_id,
             client_host=ctx.client_host,
             listener=ctx.listener,
+            forwarded=ctx.forwarded,
             request_id=ctx.request_id,
             unanswered_attempts=ctx.unanswered_attempts,
         )

@@ -1,9 +1,10 @@
-"""The two files of a formatted directory that hold batches, byte for byte as Kafka's formatter writes
-them.
+"""The bootstrap records of a new cluster, and the files of a formatted directory that hold them, byte for
+byte as Kafka's formatter writes them.
 
-`bootstrap.checkpoint`, in every directory, has the metadata records that the first active controller
-writes to the empty log. `__cluster_metadata-0/00000000000000000000-0000000000.checkpoint` has
-kraft.version and the first voter set. KIP-778, KIP-853, KIP-1022.
+`__cluster_metadata-0/00000000000000000000-0000000000.checkpoint`, which controllers have, holds the records
+that the first active controller writes to the empty log, and kraft.version and the first voter set
+(KIP-1170). A directory that was formatted before Kafka 4.4 has the records in `bootstrap.checkpoint`.
+KIP-778, KIP-853, KIP-1022.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialReco
 from quorate.metadata.snapshot import (
     BOOTSTRAP_NAME,
     footer_batch,
-    frame_batches,
     header_batch,
     read_snapshot,
     snapshot_name,
@@ -67,21 +67,8 @@ def default_bootstrap(metadata_version: int = features.LATEST_STABLE_LEVEL) -> l
     return [FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=metadata_version)]
 
 
-def encode_bootstrap(records: Sequence[Data], *, now_ms: int) -> bytes:
-    """The bytes of bootstrap.checkpoint. All records have version 0, the only version of their types."""
-    data = build_metadata_batch(
-        [encode_record(record, 0) for record in records], base_offset=1, leader_epoch=_EPOCH, timestamp=now_ms
-    )
-    return b"".join(
-        frame_batches(
-            [data], epoch=_EPOCH, last_contained_timestamp_ms=0, kraft_version=0, voters=None, now_ms=now_ms
-        )
-    )
-
-
 def decode_bootstrap(data: bytes, *, name: str = BOOTSTRAP_NAME) -> list[tuple[Data, int]]:
-    """The records of bootstrap.checkpoint with their versions. Raises MetadataError with the file and
-    the reason."""
+    """The records of either file with their versions. Raises MetadataError with the file and the reason."""
     snapshot = read_snapshot(data, name=name)
     records = []
     for batch in snapshot.batches:
@@ -93,23 +80,20 @@ def decode_bootstrap(data: bytes, *, name: str = BOOTSTRAP_NAME) -> list[tuple[D
     return records
 
 
-def write_bootstrap(directory: Path, records: Sequence[Data], *, now_ms: int) -> None:
-    """Writes `bootstrap.checkpoint` of a log directory atomically. Raises OSError."""
-    _write(directory / BOOTSTRAP_NAME, encode_bootstrap(records, now_ms=now_ms))
-
-
 def read_bootstrap(directory: Path) -> list[Data]:
-    """The records for a new cluster: those of the directory's file, or the default ones if there is no
-    file.
+    """The records for a new cluster in a metadata log directory.
 
-    Raises MetadataError if the file is damaged.
+    Those of the first snapshot come first, then those of `bootstrap.checkpoint`, as in Kafka's controller.
+    Without either, they are the default ones. Raises MetadataError if a file is damaged.
     """
-    path = directory / BOOTSTRAP_NAME
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return default_bootstrap()
-    return [record for record, _ in decode_bootstrap(data, name=str(path))]
+    for path in (directory / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME, directory / BOOTSTRAP_NAME):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        if records := [record for record, _ in decode_bootstrap(data, name=str(path))]:
+            return records
+    return default_bootstrap()
 
 
 def metadata_version_of(records: Sequence[Data]) -> int:
@@ -123,9 +107,11 @@ def metadata_version_of(records: Sequence[Data]) -> int:
     return level
 
 
-def encode_first_snapshot(voters: VotersRecord, *, kraft_version: int = 1, now_ms: int) -> bytes:
-    """The bytes of the snapshot at offset 0 and epoch 0: header, kraft.version, voters and footer,
-    without data."""
+def encode_first_snapshot(
+    records: Sequence[Data], *, kraft_version: int, voters: VotersRecord | None, now_ms: int
+) -> bytes:
+    """The bytes of the snapshot at offset 0 and epoch 0. It has voters if the initial controllers of a
+    dynamic quorum are known. All records have version 0, the only version of their types."""
     head = header_batch(
         epoch=_EPOCH,
         last_contained_timestamp_ms=now_ms,
@@ -133,15 +119,30 @@ def encode_first_snapshot(voters: VotersRecord, *, kraft_version: int = 1, now_m
         voters=voters,
         now_ms=now_ms,
     )
-    return head + footer_batch(base_offset=3, epoch=_EPOCH, now_ms=now_ms)
+    offset = 1 + (kraft_version > 0) + (voters is not None)
+    data = build_metadata_batch(
+        [encode_record(record, 0) for record in records],
+        base_offset=offset,
+        leader_epoch=_EPOCH,
+        timestamp=now_ms,
+    )
+    return head + data + footer_batch(base_offset=offset + len(records), epoch=_EPOCH, now_ms=now_ms)
 
 
-def write_first_snapshot(metadata_directory: Path, voters: VotersRecord, *, now_ms: int) -> None:
+def write_first_snapshot(
+    metadata_directory: Path,
+    records: Sequence[Data],
+    *,
+    kraft_version: int,
+    voters: VotersRecord | None,
+    now_ms: int,
+) -> None:
     """Writes the snapshot at offset 0 and epoch 0 to `__cluster_metadata-0` in a metadata log directory.
     Creates this directory if needed. Raises OSError."""
     directory = metadata_directory / METADATA_DIRECTORY
     directory.mkdir(exist_ok=True)
-    _write(directory / FIRST_SNAPSHOT_NAME, encode_first_snapshot(voters, now_ms=now_ms))
+    data = encode_first_snapshot(records, kraft_version=kraft_version, voters=voters, now_ms=now_ms)
+    _write(directory / FIRST_SNAPSHOT_NAME, data)
 
 
 def _write(path: Path, data: bytes) -> None:

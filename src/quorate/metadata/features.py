@@ -59,26 +59,34 @@ _TABLE = (
     (18, "3.7", 3, False),
     (19, "3.7", 4, False),  # Fetch 16
     (20, "3.8", 0, False),
-    (21, "3.9", 0, False),  # Fetch 17; kraft.version 1 allowed
+    (21, "3.9", 0, False),  # Fetch 17; kraft.version 1
     (22, "4.0", 0, False),  # group.version 1
     (23, "4.0", 1, True),  # eligible leader replicas in records
     (24, "4.0", 2, False),  # transaction.version 1 and 2
     (25, "4.0", 3, False),
     (26, "4.1", 0, False),  # ELR enabled by default
     (27, "4.1", 1, False),  # Fetch 18
-    (28, "4.2", 0, False),  # share.version 1; unstable in 4.1
-    (29, "4.2", 1, False),  # streams.version 1; unstable in 4.1
+    (28, "4.2", 0, False),  # share.version 1
+    (29, "4.2", 1, False),  # streams.version 1; ListOffsets 11
+    (30, "4.3", 0, True),  # cordoned log directories
+    (31, "4.4", 0, False),  # share.version 2
+    (32, "4.4", 1, True),  # hosts of ACLs as CIDR ranges
+    (33, "4.4", 2, True),  # controllers can be unregistered
+    (34, "4.5", 0, False),  # unstable in 4.4
 )
 
 LEVELS: Mapping[int, MetadataVersion] = {row[0]: MetadataVersion(*row) for row in _TABLE}
 MINIMUM_LEVEL = 7
-LATEST_STABLE_LEVEL = 27
-LATEST_LEVEL = 29
+LATEST_STABLE_LEVEL = 33
+LATEST_LEVEL = 34
 
 FIRST_TRANSACTIONS = 13
 FIRST_CONTROLLER_REGISTRATION = 15
 FIRST_DIRECTORIES = 17
 FIRST_ELR_RECORDS = 23
+FIRST_CORDONED_DIRECTORIES = 30
+FIRST_CIDR_ACLS = 32
+FIRST_CONTROLLER_UNREGISTRATION = 33
 FIRST_SCRAM = 11
 FIRST_TOKENS = 14
 FIRST_MIGRATION = 8
@@ -104,12 +112,12 @@ class Feature:
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
-        Feature(KRAFT_VERSION, 1, 1, (7, 21), {1: {METADATA_VERSION: 21}}),
+        Feature(KRAFT_VERSION, 1, 1, (7, 21), {}),
         Feature(TRANSACTION_VERSION, 2, 2, (7, 24, 24), {}),
         Feature(GROUP_VERSION, 1, 1, (7, 22), {}),
         Feature(ELR_VERSION, 1, 1, (7, 26), {1: {METADATA_VERSION: 23}}),
-        Feature(SHARE_VERSION, 1, 1, (7, 28), {}),
-        Feature(STREAMS_VERSION, 1, 0, (7, 29), {}),
+        Feature(SHARE_VERSION, 2, 2, (7, 28, 31), {}),
+        Feature(STREAMS_VERSION, 1, 1, (7, 29), {}),
     )
 }
 """The features in Kafka's order."""
@@ -117,7 +125,7 @@ FEATURES: Mapping[str, Feature] = {
 
 def metadata_version(level: int) -> MetadataVersion:
     """The metadata.version of a level. Raises MetadataError if this node does not know the level (below
-    7 or above 29)."""
+    7 or above 34)."""
     version = LEVELS.get(level)
     if version is None:
         hint = ""
@@ -130,28 +138,24 @@ def metadata_version(level: int) -> MetadataVersion:
     return version
 
 
-def parse_version(text: str) -> MetadataVersion:
-    """The level of a `--release-version` argument: `4.1-IV1`, `4.1`, `4.1.1` or the number of the level.
-    A release stands for its last level.
+def parse_version(text: str, *, unstable: bool = False) -> MetadataVersion:
+    """The level of a `--release-version` argument: `4.1-IV1`, `4.1` or `4.1.1`. A release stands for its
+    last stable level.
 
-    Raises ValueError with the text and the range.
+    `unstable` admits the names of levels that are not stable yet. Raises ValueError with the text and all
+    names.
     """
     text = text.strip()
-    parts = text.split(".")
-    wanted = text if len(parts) <= 2 else ".".join(parts[:2])
+    wanted = ".".join(text.split(".")[:2])
+    latest = LATEST_LEVEL if unstable else LATEST_STABLE_LEVEL
     best: MetadataVersion | None = None
     for version in LEVELS.values():
-        if (
-            version.name == wanted
-            or version.release == wanted
-            or (wanted.isdigit() and int(wanted) == version.level)
-        ):
+        stable = version.level <= LATEST_STABLE_LEVEL
+        if version.level <= latest and (version.name == wanted or (stable and version.release == wanted)):
             best = version
     if best is None:
-        raise ValueError(
-            f"Version {text} is not a valid version. The minimum version is {LEVELS[MINIMUM_LEVEL]} "
-            f"and the maximum version is {LEVELS[LATEST_LEVEL]}"
-        )
+        names = ", ".join(version.name for version in LEVELS.values() if version.level <= latest)
+        raise ValueError(f"Unknown metadata.version '{text}'. Supported metadata.version are: {names}")
     return best
 
 
@@ -223,10 +227,10 @@ def format_changed_between(one: int, other: int) -> bool:
 
 _RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
     # record type -> (from metadata.version, record version), the newest first
-    0: ((17, 3), (8, 2), (7, 1)),  # RegisterBroker
+    0: ((30, 4), (17, 3), (8, 2), (7, 1)),  # RegisterBroker
     3: ((23, 2), (17, 1)),  # Partition
     5: ((23, 2), (17, 1)),  # PartitionChange
-    17: ((17, 2), (7, 1)),  # BrokerRegistrationChange
+    17: ((30, 3), (17, 2), (7, 1)),  # BrokerRegistrationChange
 }
 
 

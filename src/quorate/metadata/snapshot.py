@@ -101,8 +101,8 @@ def header_batch(
     voters: VotersRecord | None,
     now_ms: int,
 ) -> bytes:
-    """The control batch at the beginning. From kraft.version 1 on it contains the voters, which are then
-    required."""
+    """The control batch at the beginning. From kraft.version 1 on it has kraft.version and the voters. Only
+    the first snapshot of a node that will join a quorum has no voters."""
     records: list[tuple[int, bytes]] = [
         (
             ControlRecordType.SNAPSHOT_HEADER,
@@ -112,15 +112,14 @@ def header_batch(
         )
     ]
     if kraft_version > 0:
-        if voters is None:
-            raise ValueError("a snapshot under kraft.version 1 holds the set of voters")
         records.append(
             (
                 ControlRecordType.KRAFT_VERSION,
                 KRaftVersionRecord(version=0, kraft_version=kraft_version).encode(0),
             )
         )
-        records.append((ControlRecordType.KRAFT_VOTERS, voters.encode(0)))
+        if voters is not None:
+            records.append((ControlRecordType.KRAFT_VOTERS, voters.encode(0)))
     return build_control_batch(records, base_offset=0, leader_epoch=epoch, timestamp=now_ms)
 
 
@@ -173,7 +172,9 @@ def snapshot_batches(
     last_contained_timestamp_ms: int,
     now_ms: int,
 ) -> Iterator[bytes]:
-    """All batches of a snapshot of the image."""
+    """All batches of a snapshot of the image. From kraft.version 1 on voters are required."""
+    if kraft_version > 0 and voters is None:
+        raise ValueError("a snapshot under kraft.version 1 holds the set of voters")
     epoch = max(image.provenance.epoch, 0)
     data = data_batches(image, base_offset=data_base_offset(kraft_version), epoch=epoch, timestamp_ms=now_ms)
     return frame_batches(

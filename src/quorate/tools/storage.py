@@ -67,8 +67,10 @@ def _parser() -> Parser:
         "--ignore-formatted", "-g", action="store_true", help="Skip directories that are formatted already."
     )
     form.add_argument(
-        "--release-version", "-r", help="The release whose features the new cluster starts with."
-    )
+        "--release-version", "-r",
+        help="The release whose features the new cluster starts with, 3.3 or later; the newest by default. "
+        "Whatever it is, no software older than this tool may be started on the directories.",
+    )  # fmt: skip
     form.add_argument(
         "--feature", "-f", action="append", default=[], help="A feature's level, as in kraft.version=1."
     )
@@ -228,14 +230,9 @@ def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
 def _version_mapping(args: argparse.Namespace) -> int:
     wanted = args.release_version or features.LEVELS[features.LATEST_STABLE_LEVEL].name
     try:
-        if wanted.isdigit():
-            raise ValueError  # a feature level, not a release
-        version = features.parse_version(wanted)
-    except ValueError:
-        raise ToolError(
-            f"Unknown release version '{wanted}'. Supported versions are: "
-            f"{features.LEVELS[features.MINIMUM_LEVEL]} to {features.LEVELS[features.LATEST_STABLE_LEVEL]}"
-        ) from None
+        version = features.parse_version(wanted, unstable=True)
+    except ValueError as e:
+        raise ToolError(str(e)) from None
     print(f"metadata.version={version.level} ({wanted})")
     for feature in features.FEATURES.values():
         print(f"{feature.name}={feature.default_level(version.level)}")
@@ -245,9 +242,11 @@ def _version_mapping(args: argparse.Namespace) -> int:
 def _feature_dependencies(args: argparse.Namespace) -> int:
     for item in args.feature:
         given, equals, text = item.partition("=")
-        name = features.canonical_name(given)
+        name, text = features.canonical_name(given.strip()), text.strip()
         if not equals:
-            raise ToolError(f"Can't parse feature=level string {item}: equals sign not found.")
+            raise ToolError(
+                f"Invalid feature format: {item}. Expected format: 'feature=version' (e.g. 'group.version=1')"
+            )
         try:
             level = int(text)
         except ValueError:

@@ -30,7 +30,7 @@ from quorate.protocol.errors import DecodeError
 from quorate.records.batch import build_batch, decode_records, iter_batches
 from tests.broker.coordinators.client import Turns
 from tests.log.logs import open_log
-from tests.support.golden import KINDS, unpack_golden
+from tests.support.golden import ALL_KINDS, unpack_golden
 
 text = st.text(max_size=30)
 offset_records = st.builds(
@@ -175,7 +175,7 @@ def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("state", ["data", "running"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_records_of_kafka_are_loaded_and_encoded_to_the_same_bytes(
     tmp_path: Path, kind: str, state: str
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker import log_levels
 from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError, ConfigType, Scope
 from quorate.config.listeners import parse_connections_per_ip
 from quorate.protocol.api import ApiKey, encode_request
@@ -161,6 +162,11 @@ class AlterConfigsHandler:
                     definition.validate(value)
                 except ConfigError as error:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if CORDONED_LOG_DIRS in values:
+            try:
+                parse_cordoned_dirs(values[CORDONED_LOG_DIRS], self._services.config.log_dirs)
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         self._check_connections(values)
 
     def _check_connections(self, values: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
+"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
 
 Moving a replica between directories is not supported. A replica that is already in the directory gets NONE,
 others get Kafka's error if the move is not possible, or OPERATION_NOT_ATTEMPTED.
@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_replica_log_dirs import (
@@ -57,6 +58,7 @@ def describe(
         if (wanted is None or (name, index) in wanted) and services.logs.get(name, index) is None:
             add(services.replicas.assigned_directory(partition), name, index, 0, 0)
     response = DescribeLogDirsResponse()
+    cordoning = services.metadata.image.features.metadata_version >= FIRST_CORDONED_DIRECTORIES
     for directory in services.config.log_dirs:
         result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(directory))
         response.results.append(result)
@@ -70,6 +72,7 @@ def describe(
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         result.total_bytes, result.usable_bytes = space.total, space.free
+        result.is_cordoned = cordoning and directory in services.logs.cordoned
         result.topics = [
             DescribeLogDirsResponse.DescribeLogDirsTopic(
                 name=topic, partitions=sorted(partitions, key=lambda part: part.partition_index)
@@ -108,6 +111,8 @@ def _move_error(services: Services, topic: str, partition: int, target: Path) ->
         return ErrorCode.LOG_DIR_NOT_FOUND
     if not services.logs.is_online(target):
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if target in services.logs.cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     try:
         log = services.replicas.partition(topic, partition).log
     except KafkaError as error:

@@ -167,7 +167,8 @@ class ReplicaManager:
         return log
 
     def assigned_directory(self, partition: Partition) -> Path:
-        """The directory that the metadata assigns to a replica, else the first online one."""
+        """The directory that the metadata assigns to a replica, else the first online one that is not
+        cordoned."""
         image = self.metadata.partition(partition.topic, partition.partition)
         online = self.logs.online_dirs()
         if image is not None and self.node_id in image.replicas:
@@ -175,7 +176,7 @@ class ReplicaManager:
             for directory in online:
                 if self.directory_id_of(directory) == wanted:
                     return directory
-        return online[0]
+        return next((directory for directory in online if directory not in self.logs.cordoned), online[0])
 
     def _check_directory(
         self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog

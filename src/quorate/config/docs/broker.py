@@ -53,6 +53,7 @@ internal.metadata.max.fetch.size.in.bytes  Most bytes in one fetch of the metada
 internal.metadata.delete.delay.millis  Time before files removed from the metadata log leave the disk.
 log.dir  Directory of the data, where log.dirs is not set.
 log.dirs  Directories of the data, comma separated.
+cordoned.log.dirs  Those of log.dirs that get no new replicas, comma separated; * for all of them.
 log.dir.failure.timeout.ms  Time within which a failed directory must have been reported to the controller.
 log.initial.task.delay.ms  Time after start before cleaning and checkpoints begin.
 num.recovery.threads.per.data.dir  Threads for each directory at start; logs are recovered one by one here.

@@ -13,7 +13,9 @@ def alter_configs(view: View, request: AlterConfigsRequest, ctx: Context) -> Res
 
     def alter(resource: AlterConfigsRequest.AlterConfigsResource) -> list[Data]:
         wanted = {config.name: config.value for config in resource.configs}
-        return replaced_config_records(view, resource.resource_type, resource.resource_name, wanted)
+        return replaced_config_records(
+            view, resource.resource_type, resource.resource_name, wanted, forwarded=ctx.forwarded
+        )
 
     answers, records = alter_resources(
         request.resources, AlterConfigsResponse.AlterConfigsResourceResponse, alter

@@ -12,10 +12,9 @@ from quorate.controller.replication.broker_changes import (
     take_directories_offline,
     unfence,
 )
-from quorate.metadata.features import (
-    FIRST_DIRECTORIES,
-)
+from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES, FIRST_DIRECTORIES
 from quorate.metadata.image.cluster import BrokerRegistration
+from quorate.metadata.records import BrokerRegistrationChangeRecord
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from quorate.protocol.schema import Data
 
@@ -54,6 +53,8 @@ def broker_heartbeat(
         if batch.continuation is not None:
             left = Continuation(batch.continuation, failing=tuple(request.offline_log_dirs), state=following)
             return Result(BrokerHeartbeatResponse(), records, atomic=False, continuation=left)
+    if view.metadata_version >= FIRST_CORDONED_DIRECTORIES:
+        _cordon(registration, request.cordoned_log_dirs, records)
     if ctx.continuation is not None and following == UNFENCED and registration.fenced:
         following = FENCED  # it was fenced since, because its session expired or by a later heartbeat
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
@@ -70,6 +71,19 @@ def broker_heartbeat(
         leaving=following == SHUTDOWN_NOW,
     )
     return Result(response, records, atomic=False, touch=touch)
+
+
+def _cordon(registration: BrokerRegistration, cordoned: list[bytes] | None, records: list[Data]) -> None:
+    """Adds the record of cordoned log directories, if others are stored (KIP-1066). A broker names none,
+    not even an empty list, before it has caught up."""
+    stored = registration.cordoned_log_dirs
+    if cordoned is None or (stored is not None and set(stored) == set(cordoned)):
+        return
+    records.append(
+        BrokerRegistrationChangeRecord(
+            broker_id=registration.id, broker_epoch=registration.epoch, cordoned_log_dirs=list(cordoned)
+        )
+    )
 
 
 def _move(

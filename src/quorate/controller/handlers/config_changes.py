@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
+from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
 from quorate.controller.context import MIN_ISR, View, bounded
-from quorate.controller.handlers.config_rules import check_client_metrics, check_group
+from quorate.controller.handlers.config_rules import check_client_metrics, check_cordoned_dirs, check_group
 from quorate.controller.topic_names import invalid_reason, parse_node_id
 from quorate.metadata.records import ClearElrRecord, ConfigRecord
 from quorate.protocol.config_resource import ConfigResourceType
@@ -96,10 +97,16 @@ def alter_resources(
 
 
 def altered_config_records(
-    view: View, resource_type: int, name: str, operations: Operations, *, is_new: bool = False
+    view: View,
+    resource_type: int,
+    name: str,
+    operations: Operations,
+    *,
+    is_new: bool = False,
+    forwarded: bool = True,
 ) -> list[Data]:
     """The records of operations on one resource. `is_new` means that the same batch creates the
-    resource.
+    resource, and `forwarded` that a broker has checked the operations.
 
     Raises INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, BROKER_ID_NOT_REGISTERED.
     """
@@ -111,12 +118,12 @@ def altered_config_records(
         new = _operated(view, resource_type, key, current.get(key), operation, value)
         if new != current.get(key) or resource_type == ConfigResourceType.BROKER:
             changes[key] = new
-    _check(view, resource_type, name, changes, is_new)
+    _check(view, resource_type, name, changes, is_new, forwarded)
     return _records(view, resource_type, name, changes)
 
 
 def replaced_config_records(
-    view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]
+    view: View, resource_type: int, name: str, wanted: Mapping[str, str | None], *, forwarded: bool = True
 ) -> list[Data]:
     """The records that replace the whole configuration of one resource. Raises the same errors."""
     current = view.image.configs.get(resource_type, name)
@@ -129,7 +136,7 @@ def replaced_config_records(
         if value != current.get(key) or resource_type == ConfigResourceType.BROKER
     }
     changes.update({key: None for key in current if key not in wanted})
-    _check(view, resource_type, name, changes, is_new=False)
+    _check(view, resource_type, name, changes, False, forwarded)
     return _records(view, resource_type, name, changes)
 
 
@@ -164,7 +171,12 @@ def _operated(
 
 
 def _check(
-    view: View, resource_type: int, name: str, changes: Mapping[str, str | None], is_new: bool
+    view: View,
+    resource_type: int,
+    name: str,
+    changes: Mapping[str, str | None],
+    is_new: bool,
+    forwarded: bool,
 ) -> None:
     """Checks the configuration of a resource after its changes."""
     if view.elr_enabled and resource_type == ConfigResourceType.BROKER and MIN_ISR in changes:
@@ -176,6 +188,13 @@ def _check(
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
             )
+    if resource_type == ConfigResourceType.BROKER and CORDONED_LOG_DIRS in changes:
+        check_cordoned_dirs(
+            view.metadata_version,
+            view.image.configs.get(resource_type, name).get(CORDONED_LOG_DIRS),
+            changes[CORDONED_LOG_DIRS],
+            forwarded,
+        )
     if any(value is not None and len(value) > MAX_VALUE_LENGTH for value in changes.values()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -250,7 +269,10 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
     elif resource_type == ConfigResourceType.BROKER and name:
         node_id = parse_node_id(name)
         if node_id is None or (
-            view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id
+            view.broker(node_id) is None
+            and node_id not in view.voter_ids
+            and node_id not in view.image.cluster.controllers
+            and node_id != view.config.node_id
         ):
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 

@@ -1,5 +1,5 @@
-"""Rules between the keys of a client metrics subscription (KIP-714) and of a group (KIP-848, KIP-932,
-KIP-1071).
+"""Rules of a client metrics subscription (KIP-714), of a group (KIP-848, KIP-932, KIP-1071) and of cordoned
+log directories (KIP-1066).
 
 Each value has already been checked by itself. These are the additional rules of Kafka.
 """
@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from re import _parser  # type: ignore[attr-defined]
 
 from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, cordoned_entries
 from quorate.config.group_defs import GROUP_CONFIGS
+from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES, LEVELS
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 _MATCHED = frozenset(
@@ -75,6 +77,30 @@ def _is_pattern(expression: str) -> bool:
     except (re.error, RecursionError, OverflowError):
         return False
     return True
+
+
+def check_cordoned_dirs(
+    metadata_version: int, current: str | None, value: str | None, forwarded: bool
+) -> None:
+    """Raises INVALID_CONFIG for a change of cordoned.log.dirs that this metadata.version does not support.
+
+    A broker checks the paths. A controller does not know them, so a request that no broker has forwarded
+    can only remove entries (KIP-1066).
+    """
+    if metadata_version < FIRST_CORDONED_DIRECTORIES:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED_LOG_DIRS} configuration value cannot be set because it requires metadata.version "
+            f">= {LEVELS[FIRST_CORDONED_DIRECTORIES]}",
+        )
+    if forwarded or not value:
+        return
+    if not set(cordoned_entries(value)) <= set(cordoned_entries(current or "")):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"When updating {CORDONED_LOG_DIRS} via controllers,  the new value must be a subset of the current "
+            "configuration value.",
+        )
 
 
 def check_group(values: Mapping[str, str], static: Mapping[str, str]) -> None:

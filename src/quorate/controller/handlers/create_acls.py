@@ -1,6 +1,8 @@
-"""CreateAcls (30): KIP-140, KIP-290."""
+"""CreateAcls (30): KIP-140, KIP-290, KIP-1276."""
 
 from __future__ import annotations
+
+import ipaddress
 
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.controller.handlers.acls import (
@@ -11,8 +13,9 @@ from quorate.controller.handlers.acls import (
     acl_identity,
     require_authorizer,
 )
+from quorate.metadata.features import FIRST_CIDR_ACLS, LEVELS
 from quorate.metadata.records import AccessControlEntryRecord
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from quorate.protocol.schema import Data
 
@@ -28,9 +31,10 @@ def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[
     for creation in request.creations:
         answer = CreateAclsResponse.AclCreationResult(error_message=None)
         response.results.append(answer)
-        why = _invalid_reason(creation)
-        if why is not None:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, why
+        try:
+            _check(creation, view.metadata_version)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
             continue
         record = AccessControlEntryRecord(
             id=ctx.uuid(),
@@ -46,6 +50,29 @@ def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[
             existing.add(acl_identity(record))
             records.append(record)
     return Result(response, bounded(records, "Creating these ACLs"))
+
+
+def _check(creation: CreateAclsRequest.AclCreation, metadata_version: int) -> None:
+    """Raises INVALID_REQUEST for an entry that is not valid, and UNSUPPORTED_VERSION for a CIDR host below
+    the metadata.version that has them (KIP-1276)."""
+    why = _invalid_reason(creation)
+    if why is None and not creation.host:
+        why = "Host pattern cannot be null or empty"
+    if why is None and "/" in creation.host:
+        if metadata_version < FIRST_CIDR_ACLS:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"CIDR-based ACL host patterns require metadata version {LEVELS[FIRST_CIDR_ACLS]} or higher.",
+            )
+        address, _, length = creation.host.partition("/")
+        try:
+            most = 32 if ipaddress.ip_address(address).version == 4 else 128
+            if not (length.isascii() and length.isdigit() and int(length[:4]) <= most):
+                raise ValueError(f"{length!r} is no prefix length from 0 to {most}")
+        except ValueError as error:
+            why = f"Invalid CIDR notation '{creation.host}': {error}"
+    if why is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
 
 
 def _invalid_reason(creation: CreateAclsRequest.AclCreation) -> str | None:

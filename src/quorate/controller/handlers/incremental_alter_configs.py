@@ -21,7 +21,9 @@ def incremental_alter_configs(
         operations = {
             config.name: (_operation(config.config_operation), config.value) for config in resource.configs
         }
-        return altered_config_records(view, resource.resource_type, resource.resource_name, operations)
+        return altered_config_records(
+            view, resource.resource_type, resource.resource_name, operations, forwarded=ctx.forwarded
+        )
 
     answers, records = alter_resources(
         request.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alter

@@ -131,10 +131,12 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
     if level not in LEVELS:
         raise invalid(f"Valid versions are from {MINIMUM_LEVEL} to {LATEST_LEVEL}.")
     if level < current and format_changed_between(current, level):
+        why = "Refusing to perform the requested downgrade because it might delete metadata information."
         if unsafe:
-            raise invalid("Unsafe metadata downgrade is not supported in this version.")
-        raise invalid(
-            "Refusing to perform the requested downgrade because it might delete metadata information."
+            why = "Unsafe metadata downgrade is not supported in this version."
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Unsupported metadata.version downgrade from {current} to {level}. {why}",
         )
     return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
 

@@ -45,8 +45,8 @@ def manual_assignment(
 
 
 def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, or a wrong
-    number of replicas."""
+    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, a broker that is unknown, repeated or has only
+    cordoned directories, or a wrong number of replicas."""
 
     def invalid(why: str) -> KafkaError:
         return KafkaError(
@@ -57,8 +57,11 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
         raise invalid("an empty replica list.")
     previous: int | None = None
     for broker in sorted(brokers):
-        if view.broker(broker) is None:
+        registration = view.broker(broker)
+        if registration is None:
             raise invalid(f"broker {broker}, but no such broker is registered.")
+        if not registration.has_uncordoned_directory:
+            raise invalid(f"broker {broker}, but all its log directories are cordoned.")
         if broker == previous:
             raise invalid(f"the broker {broker} more than once.")
         previous = broker
@@ -70,7 +73,8 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
 
 
 def usable_brokers(view: View) -> Racks:
-    """The registered brokers that are not in controlled shutdown.
+    """The registered brokers that are not in controlled shutdown and have a directory that is not
+    cordoned.
 
     A broker may be in controlled shutdown only according to its registration, if it began the shutdown
     just now or under another controller.
@@ -80,6 +84,7 @@ def usable_brokers(view: View) -> Racks:
         for broker in view.image.cluster.brokers.values()
         if broker.id not in view.broker_sessions.shutdown_offsets
         and (broker.fenced or not broker.in_controlled_shutdown)
+        and broker.has_uncordoned_directory
     )
 
 

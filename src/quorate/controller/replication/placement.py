@@ -122,11 +122,14 @@ class StripedPlacer:
                 f"Invalid replication factor {replication_factor}: the replication factor must be positive."
             )
         if self._racks.unfenced == 0:
-            raise _invalid_factor("All brokers are currently fenced.")
+            raise _invalid_factor(
+                "All brokers are currently fenced, or have all their log directories cordoned."
+            )
         if replication_factor > self._racks.total:
             raise _invalid_factor(
                 f"The target replication factor of {replication_factor} cannot be reached because only "
-                f"{self._racks.total} broker(s) are registered."
+                f"{self._racks.total} broker(s) are registered or some brokers have all their log "
+                "directories cordoned."
             )
 
     def place(self, replication_factor: int) -> list[int]:

@@ -70,6 +70,8 @@ class LogManager:
         }
         self._loaded: set[Path] = set()
         """The directories whose logs were all opened. Only these may be marked as cleanly closed."""
+        self.cordoned: frozenset[Path] = frozenset()
+        """The directories in which no new log is placed, unless it is assigned to one of them (KIP-1066)."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -287,7 +289,8 @@ class LogManager:
         now_ms: int | None = None,
     ) -> PartitionLog:
         """The log of a partition. A new log, which has no files yet, is placed in the directory of
-        `directory_id`, or in the one with the fewest logs.
+        `directory_id`, or in the one with the fewest logs that is not cordoned. If all are cordoned, it is
+        placed in the first one.
 
         Raises LogDirFailure if no directory is online.
         """
@@ -309,7 +312,8 @@ class LogManager:
                     str(self._dirs[0]),
                     f"No log directory is online: {topic}-{partition} cannot be created",
                 )
-            directory = min(online, key=lambda candidate: len(self._by_dir[candidate]))
+            allowed = [candidate for candidate in online if candidate not in self.cordoned] or online[:1]
+            directory = min(allowed, key=lambda candidate: len(self._by_dir[candidate]))
         if overrides is not None:
             self._overrides[topic] = overrides
         self._checkpoints.purge(directory, key)

@@ -29,7 +29,7 @@ class Endpoint(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """A registered broker and its state. `epoch` is the broker epoch. `start_time_ms` is 0 if the record
-    has no start time.
+    has no start time. `cordoned_log_dirs` is None until a heartbeat has named them (KIP-1066).
 
     `registered_offset` is the offset of the RegisterBrokerRecord, or the last offset of a snapshot that
     contains it. It is not compared, because a snapshot does not preserve it.
@@ -47,6 +47,7 @@ class BrokerRegistration:
     start_time_ms: int = 0
     is_migrating_zk_broker: bool = False
     unknown_tags: NestedTags = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None
     registered_offset: int = field(default=-1, compare=False)
 
     @property
@@ -54,6 +55,14 @@ class BrokerRegistration:
         """Whether the broker is neither fenced nor in controlled shutdown, so that it may lead and join
         an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def has_uncordoned_directory(self) -> bool:
+        """Whether new replicas may be placed on the broker: not all of its log directories are cordoned, as
+        far as they are known."""
+        if not self.log_dirs or self.cordoned_log_dirs is None:
+            return True
+        return any(directory not in self.cordoned_log_dirs for directory in self.log_dirs)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener, or None if the broker has no listener of this name."""

@@ -22,6 +22,7 @@ from quorate.metadata.records import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 
 _FENCING = {0: None, 1: True, -1: False}
@@ -65,6 +66,9 @@ class ClusterBuilder:
                 start_time_ms=record.start_time_ms,
                 is_migrating_zk_broker=record.is_migrating_zk_broker,
                 unknown_tags=_nested_tags(record),
+                cordoned_log_dirs=None
+                if record.cordoned_log_dirs is None
+                else tuple(record.cordoned_log_dirs),
                 registered_offset=offset,
             ),
         )
@@ -113,6 +117,8 @@ class ClusterBuilder:
             changes["in_controlled_shutdown"] = shutdown
         if record.log_dirs:
             changes["log_dirs"] = sorted_directories(record.log_dirs)
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
         if record.end_points is not None:
             changes["listeners"] = tuple(
                 [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
@@ -136,6 +142,12 @@ class ClusterBuilder:
                 unknown_tags=_nested_tags(record),
             ),
         )
+
+    def unregister_controller(self, record: UnregisterControllerRecord, offset: int) -> None:
+        """Removes the registration of a controller."""
+        if record.controller_id not in self.controllers:
+            raise MetadataError(f"controller {record.controller_id} is not registered")
+        self.controllers = self.controllers.delete(record.controller_id)
 
 
 def _changed(broker: BrokerRegistration, **changes: Any) -> BrokerRegistration:

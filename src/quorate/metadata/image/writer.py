@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import (
     FIRST_CONTROLLER_REGISTRATION,
+    FIRST_CORDONED_DIRECTORIES,
     FIRST_DIRECTORIES,
     FIRST_ELR_RECORDS,
     FIRST_MIGRATION,
@@ -118,6 +119,9 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
         raise _lost("the migration state of brokers", metadata_version)
     if broker.log_dirs and metadata_version < FIRST_DIRECTORIES:
         raise _lost("log directories of brokers", metadata_version)
+    cordoned = broker.cordoned_log_dirs
+    if cordoned is not None and metadata_version < FIRST_CORDONED_DIRECTORIES:
+        raise _lost("cordoned log directories of brokers", metadata_version)
     tags = dict(broker.unknown_tags)
     make_endpoint, make_feature = RegisterBrokerRecord.BrokerEndpoint, RegisterBrokerRecord.BrokerFeature
     record = RegisterBrokerRecord(
@@ -143,6 +147,7 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=None if cordoned is None else list(cordoned),
         start_time_ms=broker.start_time_ms,
     )
     return _tagged(record, tags.get(""))

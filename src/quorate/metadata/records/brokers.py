@@ -6,10 +6,11 @@ from quorate.protocol import our_tags
 from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int8, int16, int32, int64, uint16, uuid
 
 
-class RegisterBrokerRecord(Data, key=0, versions="0-3", flexible="0+"):
+class RegisterBrokerRecord(Data, key=0, versions="0-4", flexible="0+"):
     """Registers a broker. Its broker epoch is the offset of this record.
 
-    Versions: 1 adds in_controlled_shutdown; 2 adds is_migrating_zk_broker; 3 adds log_dirs.
+    Versions: 1 adds in_controlled_shutdown; 2 adds is_migrating_zk_broker; 3 adds log_dirs; 4 adds
+    cordoned_log_dirs (KIP-1066), which is None until the first heartbeat that names them.
     """
 
     class BrokerEndpoint(Struct):
@@ -33,6 +34,7 @@ class RegisterBrokerRecord(Data, key=0, versions="0-3", flexible="0+"):
     fenced: bool = True
     in_controlled_shutdown: bool = field(default=False, versions="1+")
     log_dirs: list[uuid] = field(default_factory=list, versions="3+", tag=0)
+    cordoned_log_dirs: list[uuid] | None = field(default=None, versions="4+", tag=1)
     start_time_ms: int64 = field(default=0, tag=our_tags.START_TIME_MS, ignorable=True)
 
 
@@ -57,10 +59,11 @@ class UnfenceBrokerRecord(Data, key=8, versions="0", flexible="0+"):
     epoch: int64 = 0
 
 
-class BrokerRegistrationChangeRecord(Data, key=17, versions="0-2", flexible="0+"):
+class BrokerRegistrationChangeRecord(Data, key=17, versions="0-3", flexible="0+"):
     """Changes parts of a registration. `fenced` is 1 to fence and -1 to unfence.
     `in_controlled_shutdown` is 1 to begin a controlled shutdown (version 1). `log_dirs` replaces the
-    log directories unless it is empty (version 2)."""
+    log directories unless it is empty (version 2). `cordoned_log_dirs` replaces the cordoned ones unless
+    it is None (version 3)."""
 
     class BrokerEndpoint(Struct):
         """An endpoint as in RegisterBrokerRecord. Kafka's record does not have this field."""
@@ -75,6 +78,7 @@ class BrokerRegistrationChangeRecord(Data, key=17, versions="0-2", flexible="0+"
     fenced: int8 = field(default=0, tag=0)
     in_controlled_shutdown: int8 = field(default=0, versions="1+", tag=1)
     log_dirs: list[uuid] = field(default_factory=list, versions="2+", tag=2)
+    cordoned_log_dirs: list[uuid] | None = field(default=None, versions="3+", tag=3)
     end_points: list[BrokerEndpoint] | None = field(
         default=None, tag=our_tags.CHANGED_END_POINTS, ignorable=True
     )
@@ -99,3 +103,9 @@ class RegisterControllerRecord(Data, key=27, versions="0", flexible="0+"):
     zk_migration_ready: bool = False
     end_points: list[ControllerEndpoint] = field(default_factory=list)
     features: list[ControllerFeature] = field(default_factory=list)
+
+
+class UnregisterControllerRecord(Data, key=29, versions="0", flexible="0+"):
+    """Removes the registration of a controller. KIP-1312."""
+
+    controller_id: int32 = 0

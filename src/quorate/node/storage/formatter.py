@@ -1,8 +1,8 @@
 """Formats log directories for `kafka-storage format` and `quorate up` (KIP-631, KIP-853; Kafka's
 Formatter).
 
-Each directory gets bootstrap.checkpoint, the metadata directory of a dynamic quorum also the snapshot
-0-0, and meta.properties last. A crash before that leaves a directory that counts as not formatted.
+The metadata directory of a controller gets the snapshot 0-0 with the bootstrap records (KIP-1170), and
+each directory meta.properties last. A crash before that leaves a directory that counts as not formatted.
 Nothing is written before all directories exist, are writable and have no metadata log of another node.
 """
 
@@ -20,8 +20,9 @@ from quorate.log.directories import meta_properties
 from quorate.log.directories.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.log.files import fsync_directory
 from quorate.metadata import bootstrap, features
-from quorate.metadata.records import UserScramCredentialRecord
+from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.node.storage.dynamic_voters import DynamicVoter
+from quorate.protocol.schema import Data
 from quorate.protocol.uuids import random_uuid
 from quorate.records.control import VotersRecord
 
@@ -59,7 +60,7 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
                 )
             version = features.metadata_version(given[features.METADATA_VERSION])
         elif plan.release_version is not None:
-            version = features.parse_version(plan.release_version)
+            version = features.parse_version(plan.release_version, unstable=bool(unstable))
         else:
             version = features.metadata_version(
                 features.LATEST_LEVEL if unstable else features.LATEST_STABLE_LEVEL
@@ -81,13 +82,7 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
     try:
         features.check_dependencies(levels)
     except ValueError as e:
-        hint = ""
-        if levels[features.KRAFT_VERSION] and version.level < 21:
-            hint = (
-                " (a dynamic quorum needs --release-version 3.9 or later; for an older one set "
-                "controller.quorum.voters instead of controller.quorum.bootstrap.servers)"
-            )
-        raise FormatError(f"{e}{hint}") from e
+        raise FormatError(str(e)) from e
     return levels
 
 
@@ -145,6 +140,7 @@ def format_directories(
     for directory in empty:
         _create_directory(directory)
     _check_distinct(config.all_dirs)  # again, because links may only now have a target
+    say(f"Bootstrap metadata: {_bootstrap_text(records, version.level)}")
     for directory in empty:
         metadata = directory == config.metadata_log_dir
         own = plan.voters.get(config.node_id) if plan.voters and metadata else None
@@ -156,10 +152,17 @@ def format_directories(
         say(f"Formatting {kind} {directory} with metadata.version {version}.")
         directory_id = own.directory_id if own is not None and any(own.directory_id) else new_id()
         try:
-            bootstrap.write_bootstrap(directory, records, now_ms=now_ms)
-            if metadata and plan.voters is not None:
-                voters = voters_record(plan.voters, config.controller_listener_names[0])
-                bootstrap.write_first_snapshot(directory, voters, now_ms=now_ms)
+            if metadata and config.is_controller:
+                voters = None
+                if plan.voters is not None:
+                    voters = voters_record(plan.voters, config.controller_listener_names[0])
+                bootstrap.write_first_snapshot(
+                    directory,
+                    records,
+                    kraft_version=levels[features.KRAFT_VERSION],
+                    voters=voters,
+                    now_ms=now_ms,
+                )
             elif metadata:
                 _delete_first_snapshot(directory)
             meta_properties.write(directory, MetaProperties(plan.cluster_id, config.node_id, directory_id))
@@ -167,6 +170,26 @@ def format_directories(
             raise FormatError(
                 f"Error while writing to {directory}: {_error_text(e)}. It is not formatted"
             ) from e
+
+
+def _bootstrap_text(records: Sequence[Data], level: int) -> str:
+    """The bootstrap records as Kafka's tool prints them, without the keys of SCRAM credentials."""
+    shown = []
+    for record in records:
+        text = ""
+        if isinstance(record, FeatureLevelRecord):
+            text = f"FeatureLevelRecord(name='{record.name}', featureLevel={record.feature_level})"
+        elif isinstance(record, UserScramCredentialRecord):
+            text = (
+                f"UserScramCredentialRecord(name='{record.name}', mechanism={record.mechanism}, "
+                f"salt=(redacted), storedKey=(redacted), serverKey=(redacted), "
+                f"iterations={record.iterations})"
+            )
+        shown.append(f"ApiMessageAndVersion({text} at version 0)")
+    return (
+        f"BootstrapMetadata(records=[{', '.join(shown)}], metadataVersionLevel={level}, "
+        "source=format command)"
+    )
 
 
 def _create_directory(directory: Path) -> None:

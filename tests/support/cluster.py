@@ -55,8 +55,8 @@ def wait_for(what: str, probe: object, timeout_s: float = 30, every_s: float = 0
 
 @dataclass
 class Node:
-    """One node of either implementation (`quorate` or `java`); `impl` may change between a stop and a
-    start."""
+    """One node of either implementation (`quorate` or `java`, of release `kafka`); `impl` and `kafka` may
+    change between a stop and a start."""
 
     base: Path
     node_id: int = 1
@@ -68,6 +68,7 @@ class Node:
     broker_port: int = 0
     controller_port: int = 0
     proc: subprocess.Popen[bytes] | None = None
+    kafka: str = java.KAFKA_VERSION
 
     def __post_init__(self) -> None:
         self.base.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,8 @@ class Node:
     def _command(self, what: str, *args: object) -> list[str]:
         if self.impl == "java":
             main = {"format": "kafka.tools.StorageTool", "start": "kafka.Kafka"}[what]
-            return java.command(main, *(("format",) if what == "format" else ()), *args, heap="-Xmx768m")
+            words = (*(("format",) if what == "format" else ()), *args)
+            return java.command(main, *words, heap="-Xmx768m", version=self.kafka)
         return [
             str(BIN / {"format": "kafka-storage", "start": "kafka-server-start"}[what]),
             *(("format",) if what == "format" else ()),

@@ -1,5 +1,5 @@
-"""Apache Kafka from Maven: where its jars are, and how its tools and nodes are started. Tests that need
-it are marked `java`."""
+"""Apache Kafka from Maven: where the jars of each release are, and how its tools and nodes are started.
+Tests that need it are marked `java`."""
 
 from __future__ import annotations
 
@@ -11,51 +11,79 @@ from pathlib import Path
 import pytest
 
 KAFKA_VERSION = "4.1.1"
+LATEST_VERSION = "4.4.0"
+VERSIONS = (KAFKA_VERSION, LATEST_VERSION)
+TOOLS_OF = {"4.4.0": "4.3.1"}
+"""Where Maven has no tools of a release: the release whose tools are used with it."""
+SERVER_CLASSES = ("kafka.Kafka", "kafka.tools.StorageTool")
+"""The main classes in the server's own jars."""
+MOVED = {"kafka.tools.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments"}
+"""Main classes that have another name since 4.3."""
 ROOT = Path(__file__).resolve().parents[2]
 HEAP = "-Xmx512m"
 
 
-def jars() -> Path | None:
-    """The folder of Apache Kafka's jars (`QUORATE_KAFKA_JARS`, or what `make setup` put into `.cache`),
-    or None."""
-    for candidate in (os.environ.get("QUORATE_KAFKA_JARS"), str(ROOT / ".cache" / f"kafka-{KAFKA_VERSION}")):
+def jars(version: str = KAFKA_VERSION) -> Path | None:
+    """The folder of a release's jars (what `make setup` put into `.cache`; for the default release
+    `QUORATE_KAFKA_JARS` comes first), or None."""
+    named = os.environ.get("QUORATE_KAFKA_JARS") if version == KAFKA_VERSION else None
+    for candidate in (named, str(ROOT / ".cache" / f"kafka-{version}")):
         if candidate and any(Path(candidate).glob("kafka-clients-*.jar")):
             return Path(candidate)
     return None
 
 
-def require_java() -> Path:
-    """The jars, or a skip that says what is missing; on CI a missing Java is a failure."""
-    found = jars()
+def require_java(version: str = KAFKA_VERSION) -> Path:
+    """The jars of a release's server, or a skip that says what is missing; on CI a missing Java is a
+    failure."""
+    found = jars(version)
     if found is not None and shutil.which("java"):
         return found
     what = (
         "java is not on the PATH"
         if not shutil.which("java")
-        else f"the jars of Apache Kafka {KAFKA_VERSION} are missing (run: make setup)"
+        else f"the jars of Apache Kafka {version} are missing (run: make setup)"
     )
     if os.environ.get("CI"):
         pytest.fail(f"{what}; on CI this is a failure")
     pytest.skip(what)
 
 
-def command(main_class: str, *args: object, heap: str = HEAP) -> list[str]:
+def require_tools(version: str = KAFKA_VERSION) -> Path:
+    """The jars with a release's tools, or a skip that says what is missing."""
+    return require_java(TOOLS_OF.get(version, version))
+
+
+def command(main_class: str, *args: object, heap: str = HEAP, version: str = KAFKA_VERSION) -> list[str]:
+    """The command line of one of Kafka's main classes, named as in 4.1."""
+    server = main_class in SERVER_CLASSES
+    folder = require_java(version) if server else require_tools(version)
     return [
         "java",
         heap,
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
         "-cp",
-        f"{require_java()}/*",
-        main_class,
+        f"{folder}/*",
+        main_class if version == KAFKA_VERSION else MOVED.get(main_class, main_class),
         *map(str, args),
     ]
 
 
-def run(main_class: str, *args: object, timeout_s: float = 90, check: bool = True) -> str:
+def run(
+    main_class: str,
+    *args: object,
+    timeout_s: float = 90,
+    check: bool = True,
+    version: str = KAFKA_VERSION,
+) -> str:
     """Runs one of Kafka's tools to its end; its standard output."""
     done = subprocess.run(
-        command(main_class, *args), capture_output=True, text=True, timeout=timeout_s, check=False
+        command(main_class, *args, version=version),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
     if check and done.returncode:
         raise AssertionError(f"{main_class} {args}: status {done.returncode}\n{done.stdout}\n{done.stderr}")

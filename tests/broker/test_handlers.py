@@ -174,7 +174,7 @@ def list_offsets(world, timestamp, version=10, partition=0, **request):
     )
 
 
-@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("version", range(1, 12))
 @pytest.mark.parametrize(
     ("timestamp", "since", "found"),
     [
@@ -183,7 +183,8 @@ def list_offsets(world, timestamp, version=10, partition=0, **request):
         (-3, 7, (1_000_002, 2)),
         (-4, 8, (-1, 0)),
         (-5, 9, (-1, -1)),
-        (-6, 99, None),
+        (-6, 11, (-1, -1)),
+        (-7, 99, None),
         (0, 1, (1_000_000, 0)),
         (1_000_001, 1, (1_000_001, 1)),
         (1_000_003, 1, (-1, -1)),
@@ -194,6 +195,7 @@ def list_offsets(world, timestamp, version=10, partition=0, **request):
         "max timestamp",
         "earliest local",
         "latest tiered",
+        "earliest pending upload",
         "unknown",
         "first",
         "exact",

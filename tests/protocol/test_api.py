@@ -50,16 +50,16 @@ def test_the_table_says_what_the_messages_say(key: int) -> None:
         assert spec.is_flexible(version) == request.is_flexible(version) == response.is_flexible(version)
 
 
-# What Apache Kafka 4.1 advertises: (API, first, last, listeners, forwardable).
+# What Apache Kafka 4.4 advertises: (API, first, last, listeners, forwardable).
 ADVERTISED = [
     ("PRODUCE", 0, 13, "B", False),
     ("FETCH", 4, 18, "BC", False),
-    ("LIST_OFFSETS", 1, 10, "B", False),
+    ("LIST_OFFSETS", 1, 11, "B", False),
     ("METADATA", 0, 13, "B", False),
-    ("OFFSET_COMMIT", 2, 9, "B", False),
-    ("OFFSET_FETCH", 1, 9, "B", False),
+    ("OFFSET_COMMIT", 2, 10, "B", False),
+    ("OFFSET_FETCH", 1, 10, "B", False),
     ("JOIN_GROUP", 0, 9, "B", False),
-    ("API_VERSIONS", 0, 4, "BC", False),
+    ("API_VERSIONS", 0, 5, "BC", False),
     ("CREATE_TOPICS", 2, 7, "BC", True),
     ("INIT_PRODUCER_ID", 0, 5, "B", False),
     ("DESCRIBE_CONFIGS", 1, 4, "BC", False),
@@ -69,14 +69,16 @@ ADVERTISED = [
     ("ENVELOPE", 0, 0, "C", False),
     ("BROKER_REGISTRATION", 0, 4, "C", False),
     ("ALLOCATE_PRODUCER_IDS", 0, 0, "C", True),
-    ("SHARE_FETCH", 1, 1, "B", False),
-    ("ADD_RAFT_VOTER", 0, 0, "BC", True),
+    ("SHARE_FETCH", 1, 2, "B", False),
+    ("ADD_RAFT_VOTER", 0, 1, "BC", True),
     ("DELETE_SHARE_GROUP_OFFSETS", 0, 0, "B", False),
+    ("STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE", 0, 0, "B", False),
+    ("UNREGISTER_CONTROLLER", 0, 0, "BC", True),
 ]
 
 
 @pytest.mark.parametrize(("name", "first", "last", "listeners", "forwardable"), ADVERTISED)
-def test_what_kafka_4_1_advertises(
+def test_what_kafka_4_4_advertises(
     name: str, first: int, last: int, listeners: str, forwardable: bool
 ) -> None:
     spec = REGISTRY[ApiKey[name]]
@@ -86,7 +88,7 @@ def test_what_kafka_4_1_advertises(
 
 
 def test_keys_of_zookeeper_times_are_not_served() -> None:
-    assert set(range(93)) - set(REGISTRY) == {4, 5, 6, 7}
+    assert set(range(95)) - set(REGISTRY) == {4, 5, 6, 7}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,16 @@ def test_api_versions_of_an_unknown_version_gives_a_default_body() -> None:
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [(3, 14), (3, -1), (4, 0), (0, 2), (93, 0), (-1, 0), (ApiKey.OFFSET_COMMIT, 10), (ApiKey.SHARE_FETCH, 0)],
+    [
+        (3, 14),
+        (3, -1),
+        (4, 0),
+        (0, 2),
+        (95, 0),
+        (-1, 0),
+        (ApiKey.INIT_PRODUCER_ID, 6),
+        (ApiKey.SHARE_FETCH, 0),
+    ],
 )
 def test_what_is_not_served_is_an_unsupported_version(key: int, version: int) -> None:
     data = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes(50)
@@ -147,7 +158,7 @@ def test_what_is_not_served_is_an_unsupported_version(key: int, version: int) ->
 
 
 def test_an_unstable_version_is_decoded_where_the_operator_asks_for_it() -> None:
-    spec = REGISTRY[ApiKey.OFFSET_COMMIT]
+    spec = REGISTRY[ApiKey.INIT_PRODUCER_ID]
     data = encode_request(1, "c", spec.request(), spec.latest_version)
     assert decode_request(data, unstable=True)[1] == spec.request()
 
@@ -217,9 +228,9 @@ def test_importing_the_registry_imports_no_message() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_error_codes_are_those_of_4_1() -> None:
-    assert [int(code) for code in ErrorCode] == list(range(-1, 134))
-    assert ErrorCode.SHARE_SESSION_LIMIT_REACHED == 133
+def test_error_codes_are_those_of_4_4() -> None:
+    assert [int(code) for code in ErrorCode] == list(range(-1, 137))
+    assert ErrorCode.CONTROLLER_ID_NOT_REGISTERED == 136
 
 
 @pytest.mark.parametrize(

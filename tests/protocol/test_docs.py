@@ -29,6 +29,8 @@ The decoders differ from Java's in these points:
   counts.
 - A frame takes at most 64 times its size in memory, whatever it holds.
 
+As in Kafka 4.4, an array has at most 1,000,000 elements and a struct at most 10,000 tagged fields.
+
 ## APIs
 
 Versions are the advertised ones. In brackets is a last version that may still change and is decoded

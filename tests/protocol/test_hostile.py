@@ -14,8 +14,11 @@ import pytest
 
 from quorate.protocol.api import decode_request
 from quorate.protocol.errors import DecodeError, KafkaError
+from quorate.protocol.messages.api_versions import ApiVersionsRequest
+from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.primitives import write_uvarint
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from tests.protocol.values import all_messages, random_struct
 
@@ -178,6 +181,50 @@ def test_counts_of_tags_without_tags_end_at_once() -> None:
     with pytest.raises(DecodeError):
         FetchRequest.decode(data, 13)
     assert time.perf_counter() - begin < 0.5
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "head"),
+    [
+        (MetadataRequest, 1, b""),
+        (MetadataRequest, 9, b""),
+        (ElectLeadersRequest, 0, struct.pack(">ih", 1, 1) + b"t"),
+    ],
+    ids=["structs", "structs, compact", "numbers"],
+)
+def test_an_array_of_more_than_a_million_elements_is_refused(
+    cls: type[Message], version: int, head: bytes
+) -> None:
+    """Kafka's limit since 4.4 (CVE-2026-111108): a million pass, one more does not."""
+    for count, refused in ((1_000_001, True), (1_000_000, False)):
+        size = struct.pack(">i", count) if version < 9 else varint_of(count + 1)
+        reason = ""
+        try:
+            cls.decode(head + size + b"\xff" * 4_000_008, version)
+        except DecodeError as e:
+            reason = str(e)
+        assert ("1000000 at most" in reason) is refused, reason
+
+
+@pytest.mark.parametrize("cls", [FetchRequest, ApiVersionsRequest], ids=["declares tags", "declares none"])
+def test_a_section_of_more_than_ten_thousand_tags_is_refused(cls: type[Message]) -> None:
+    """Kafka's limit since 4.4 (CVE-2026-111115)."""
+    version = cls.MAX_VERSION
+    head = cls().encode(version)[:-1]
+
+    def section(count: int) -> bytes:
+        return varint_of(count) + b"".join([varint_of(20_000 + tag) + b"\0" for tag in range(count)])
+
+    message = cls.decode(head + section(10_000), version)
+    assert len(message.unknown_tags or ()) == 10_000
+    with pytest.raises(DecodeError, match="10001 tagged fields: 10000 at most"):
+        cls.decode(head + section(10_001), version)
+
+
+def varint_of(value: int) -> bytes:
+    written = bytearray()
+    write_uvarint(written, value)
+    return bytes(written)
 
 
 @pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\xff\x01", b"\x80" * 40, b"\xff\xff\xff\xff\x7f"])

@@ -1,4 +1,4 @@
-"""Byte for byte, and in JSON, as Apache Kafka's own generated classes read and write them.
+"""Byte for byte, and in JSON, as the generated classes of Apache Kafka 4.4.0 read and write them.
 
 The comparison with random values runs where Java is. `java_golden.txt` keeps one answer of Java's for
 each version of the messages that kio does not know, so that they are compared everywhere;
@@ -21,7 +21,7 @@ from quorate.protocol.json import default_of, from_json, to_json
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.schema import PRIMITIVES, Message, Struct
 from tests.protocol.values import all_messages, all_versions, random_struct
-from tests.support.java import require_java
+from tests.support.java import LATEST_VERSION, require_java
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "java_golden.txt"
@@ -59,7 +59,7 @@ def ask_java(cases: list[tuple[type[Message], int, int, bytes | None]]) -> list[
             "-Xmx256m",
             "-XX:TieredStopAtLevel=1",
             "-cp",
-            f"{require_java()}/*",
+            f"{require_java(LATEST_VERSION)}/*",
             str(HERE / "Echo.java"),
         ],
         input=lines,

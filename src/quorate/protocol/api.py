@@ -2,7 +2,7 @@
 responses.
 
 ApiVersions, the dispatch of requests, tests and documents use the registry. A module of messages is imported
-when one of them is first used. Source: Apache Kafka 4.1.
+when one of them is first used. Source: Apache Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 @dataclass(slots=True, frozen=True)
@@ -166,10 +168,10 @@ class ApiSpec:
 _TABLE: Final = (
     (0, "Produce", 3, 13, 13, "B", False, 9),
     (1, "Fetch", 4, 18, 18, "BC", False, 12),
-    (2, "ListOffsets", 1, 10, 10, "B", False, 6),
+    (2, "ListOffsets", 1, 11, 11, "B", False, 6),
     (3, "Metadata", 0, 13, 13, "B", False, 9),
-    (8, "OffsetCommit", 2, 9, 10, "B", False, 8),
-    (9, "OffsetFetch", 1, 9, 10, "B", False, 6),
+    (8, "OffsetCommit", 2, 10, 10, "B", False, 8),
+    (9, "OffsetFetch", 1, 10, 10, "B", False, 6),
     (10, "FindCoordinator", 0, 6, 6, "B", False, 3),
     (11, "JoinGroup", 0, 9, 9, "B", False, 6),
     (12, "Heartbeat", 0, 4, 4, "B", False, 4),
@@ -178,7 +180,7 @@ _TABLE: Final = (
     (15, "DescribeGroups", 0, 6, 6, "B", False, 5),
     (16, "ListGroups", 0, 5, 5, "B", False, 3),
     (17, "SaslHandshake", 0, 1, 1, "BC", False, None),
-    (18, "ApiVersions", 0, 4, 4, "BC", False, 3),
+    (18, "ApiVersions", 0, 5, 5, "BC", False, 3),
     (19, "CreateTopics", 2, 7, 7, "BC", True, 5),
     (20, "DeleteTopics", 1, 6, 6, "BC", True, 4),
     (21, "DeleteRecords", 0, 2, 2, "B", False, 2),
@@ -187,22 +189,22 @@ _TABLE: Final = (
     (24, "AddPartitionsToTxn", 0, 5, 5, "B", False, 3),
     (25, "AddOffsetsToTxn", 0, 4, 4, "B", False, 3),
     (26, "EndTxn", 0, 5, 5, "B", False, 3),
-    (27, "WriteTxnMarkers", 1, 1, 1, "B", False, 1),
-    (28, "TxnOffsetCommit", 0, 5, 5, "B", False, 3),
+    (27, "WriteTxnMarkers", 1, 2, 2, "B", False, 1),
+    (28, "TxnOffsetCommit", 0, 6, 6, "B", False, 3),
     (29, "DescribeAcls", 1, 3, 3, "BC", False, 2),
     (30, "CreateAcls", 1, 3, 3, "BC", True, 2),
     (31, "DeleteAcls", 1, 3, 3, "BC", True, 2),
     (32, "DescribeConfigs", 1, 4, 4, "BC", False, 4),
     (33, "AlterConfigs", 0, 2, 2, "BC", True, 2),
     (34, "AlterReplicaLogDirs", 1, 2, 2, "B", False, 2),
-    (35, "DescribeLogDirs", 1, 4, 4, "B", False, 2),
+    (35, "DescribeLogDirs", 1, 5, 5, "B", False, 2),
     (36, "SaslAuthenticate", 0, 2, 2, "BC", False, 2),
     (37, "CreatePartitions", 0, 3, 3, "BC", True, 2),
     (38, "CreateDelegationToken", 1, 3, 3, "BC", True, 2),
     (39, "RenewDelegationToken", 1, 2, 2, "BC", True, 2),
     (40, "ExpireDelegationToken", 1, 2, 2, "BC", True, 2),
     (41, "DescribeDelegationToken", 1, 3, 3, "BC", False, 2),
-    (42, "DeleteGroups", 0, 2, 2, "B", False, 2),
+    (42, "DeleteGroups", 0, 3, 3, "B", False, 2),
     (43, "ElectLeaders", 0, 2, 2, "BC", True, 2),
     (44, "IncrementalAlterConfigs", 0, 1, 1, "BC", True, 1),
     (45, "AlterPartitionReassignments", 0, 1, 1, "BC", True, 0),
@@ -223,7 +225,7 @@ _TABLE: Final = (
     (60, "DescribeCluster", 0, 2, 2, "BC", False, 0),
     (61, "DescribeProducers", 0, 0, 0, "B", False, 0),
     (62, "BrokerRegistration", 0, 4, 4, "C", False, 0),
-    (63, "BrokerHeartbeat", 0, 1, 1, "C", False, 0),
+    (63, "BrokerHeartbeat", 0, 2, 2, "C", False, 0),
     (64, "UnregisterBroker", 0, 0, 0, "BC", True, 0),
     (65, "DescribeTransactions", 0, 0, 0, "B", False, 0),
     (66, "ListTransactions", 0, 2, 2, "B", False, 0),
@@ -238,21 +240,23 @@ _TABLE: Final = (
     (75, "DescribeTopicPartitions", 0, 0, 0, "B", False, 0),
     (76, "ShareGroupHeartbeat", 1, 1, 1, "B", False, 0),
     (77, "ShareGroupDescribe", 1, 1, 1, "B", False, 0),
-    (78, "ShareFetch", 1, 1, 1, "B", False, 0),
-    (79, "ShareAcknowledge", 1, 1, 1, "B", False, 0),
-    (80, "AddRaftVoter", 0, 0, 0, "BC", True, 0),
+    (78, "ShareFetch", 1, 2, 2, "B", False, 0),
+    (79, "ShareAcknowledge", 1, 2, 2, "B", False, 0),
+    (80, "AddRaftVoter", 0, 1, 1, "BC", True, 0),
     (81, "RemoveRaftVoter", 0, 0, 0, "BC", True, 0),
     (82, "UpdateRaftVoter", 0, 0, 0, "C", False, 0),
     (83, "InitializeShareGroupState", 0, 0, 0, "B", False, 0),
     (84, "ReadShareGroupState", 0, 0, 0, "B", False, 0),
-    (85, "WriteShareGroupState", 0, 0, 0, "B", False, 0),
+    (85, "WriteShareGroupState", 0, 1, 1, "B", False, 0),
     (86, "DeleteShareGroupState", 0, 0, 0, "B", False, 0),
-    (87, "ReadShareGroupStateSummary", 0, 0, 0, "B", False, 0),
-    (88, "StreamsGroupHeartbeat", 0, -1, 0, "B", False, 0),
-    (89, "StreamsGroupDescribe", 0, -1, 0, "B", False, 0),
-    (90, "DescribeShareGroupOffsets", 0, 0, 0, "B", False, 0),
+    (87, "ReadShareGroupStateSummary", 0, 1, 1, "B", False, 0),
+    (88, "StreamsGroupHeartbeat", 0, 1, 1, "B", False, 0),
+    (89, "StreamsGroupDescribe", 0, 1, 1, "B", False, 0),
+    (90, "DescribeShareGroupOffsets", 0, 1, 1, "B", False, 0),
     (91, "AlterShareGroupOffsets", 0, 0, 0, "B", False, 0),
     (92, "DeleteShareGroupOffsets", 0, 0, 0, "B", False, 0),
+    (93, "StreamsGroupTopologyDescriptionUpdate", 0, 0, 0, "B", False, 0),
+    (94, "UnregisterController", 0, 0, 0, "BC", True, 0),
 )
 
 _LISTENERS: Final = {

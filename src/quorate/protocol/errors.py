@@ -1,4 +1,4 @@
-"""Error codes of the protocol (Apache Kafka 4.1) and the exceptions that carry them."""
+"""Error codes of the protocol (Apache Kafka 4.4) and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -146,6 +146,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
     @property
     def retriable(self) -> bool:

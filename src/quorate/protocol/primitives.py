@@ -24,6 +24,12 @@ Records: TypeAlias = (
 MAX_STRING_BYTES = 0x7FFF
 """The maximum in Java, for compact strings, too."""
 
+MAX_ARRAY_LENGTH = 1_000_000
+"""The most elements of an array that are read (Kafka 4.4, `MessageUtil`)."""
+
+MAX_TAGGED_FIELD_COUNT = 10_000
+"""The most tagged fields of a struct that are read (Kafka 4.4, `MessageUtil`)."""
+
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _read_i16 = _I16.unpack_from
@@ -136,8 +142,15 @@ def null(what: str) -> DecodeError:
 
 
 def too_many(what: str, count: int, left: int) -> DecodeError:
-    """The error of an array that cannot fit into what is left."""
+    """The error of an array that cannot fit into what is left, or is longer than allowed."""
+    if count > MAX_ARRAY_LENGTH and count <= left:
+        return DecodeError(f"{what} has {count} elements: {MAX_ARRAY_LENGTH} at most")
     return DecodeError(f"{what} has {count} elements, but only {left} bytes are left")
+
+
+def too_many_tags(count: int) -> DecodeError:
+    """The error of a tagged section with more fields than allowed."""
+    return DecodeError(f"{count} tagged fields: {MAX_TAGGED_FIELD_COUNT} at most")
 
 
 def read_length(b: Buffer, p: int) -> tuple[int, int]:
@@ -434,6 +447,8 @@ def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | N
     """
     begin = p
     n, p = read_uvarint(b, p)
+    if n > MAX_TAGGED_FIELD_COUNT:
+        raise too_many_tags(n)
     last = -1
     ascending = True
     for _ in range(n):

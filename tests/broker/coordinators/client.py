@@ -12,7 +12,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.join_group import JoinGroupRequest
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
-from tests.broker.coordinators.fakes import World
+from tests.broker.coordinators.fakes import World, id_of
 
 E = ErrorCode
 
@@ -39,7 +39,9 @@ def commit_request(
         )
         for p in partitions
     ]
-    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=entries)]
+    topics = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, topic_id=id_of(topic), partitions=entries)
+    ]
     return OffsetCommitRequest(group_id=group, topics=topics, **kwargs)
 
 
@@ -50,7 +52,10 @@ def fetch_request(
         entries = (
             None
             if topics is None
-            else [OffsetFetchRequest.OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in topics]
+            else [
+                OffsetFetchRequest.OffsetFetchRequestTopics(name=t, topic_id=id_of(t), partition_indexes=p)
+                for t, p in topics
+            ]
         )
         return OffsetFetchRequest(
             groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=entries)],
@@ -68,8 +73,13 @@ def fetch_request(
 
 
 def fetched(response: Any, version: int) -> dict[tuple[str, int], int]:
+    """Committed offsets by topic and partition. From version 10 on, the topic is found by its id."""
     topics = response.groups[0].topics if version >= 8 else response.topics
-    return {(t.name, p.partition_index): p.committed_offset for t in topics for p in t.partitions}
+    return {
+        (t.topic_id.decode().strip("-") if version >= 10 else t.name, p.partition_index): p.committed_offset
+        for t in topics
+        for p in t.partitions
+    }
 
 
 def join_request(member_id: str = "", group: str = "g") -> JoinGroupRequest:

@@ -21,6 +21,7 @@ from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MetadataDelta
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
+from quorate.protocol.uuids import ZERO_UUID
 from quorate.records.batch import iter_batches
 from tests.broker.fakes import Asked, registration
 from tests.broker.world import image_of
@@ -114,6 +115,11 @@ class Replicas(ReplicaManager):
         return self.made_when
 
 
+def id_of(topic: str) -> bytes:
+    """The id of a topic of the tests."""
+    return topic.encode().ljust(16, b"-")
+
+
 @dataclass
 class FakeMetadata:
     """Topics by name with their numbers of partitions. Broker 1 leads all partitions."""
@@ -128,6 +134,9 @@ class FakeMetadata:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self.ids.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes:
+        return next((topic_id for topic_id, known in self.ids.items() if known == name), ZERO_UUID)
 
     def partition(self, topic: str, partition: int) -> Any:
         return SimpleNamespace(leader=1) if partition in range(self.topics.get(topic, 0)) else None
@@ -185,7 +194,7 @@ class World:
         self.clock = FakeClock()
         self._directory = tempfile.TemporaryDirectory()
         self.replicas = Replicas(Path(self._directory.name), self.clock)
-        self.metadata = FakeMetadata({OFFSETS: 4, "t": 3})
+        self.metadata = FakeMetadata({OFFSETS: 4, "t": 3}, {id_of("t"): "t"})
         self.sent: list[Any] = []
         self.answers: list[Any] = []
         self.settings = settings(**changes)

@@ -21,6 +21,7 @@ from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
 from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from quorate.protocol.uuids import ZERO_UUID
 from quorate.records.batch import decode_records, parse_header
 from quorate.records.compression import Compression
 from tests.broker.coordinators.client import (
@@ -32,7 +33,7 @@ from tests.broker.coordinators.client import (
     joined,
     versions,
 )
-from tests.broker.coordinators.fakes import World
+from tests.broker.coordinators.fakes import World, id_of
 
 E = ErrorCode
 
@@ -91,10 +92,9 @@ async def test_records_are_what_kafka_writes() -> None:
         (record,) = decode_records(batch)
         assert record.key == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
         timestamp = (1_700_000_000_000).to_bytes(8, "big")
-        assert (
-            record.value
-            == b"\x00\x04" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x02m" + timestamp + b"\x00"
-        )
+        assert record.value == b"\x00\x04" + (7).to_bytes(
+            8, "big"
+        ) + b"\xff\xff\xff\xff" + b"\x02m" + timestamp + b"\x01\x00\x10" + id_of("t")
 
 
 @in_loop
@@ -117,6 +117,71 @@ async def test_unknown_topics_are_refused_one_by_one() -> None:
         assert codes == {0: E.NONE, 3: E.UNKNOWN_TOPIC_OR_PARTITION}
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, topic="none"), 9)
         assert answer.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@in_loop
+async def test_unknown_topic_ids_are_refused_one_by_one() -> None:
+    """Version 10 has ids instead of names: each unknown id has a topic of its own in the response."""
+    async with World() as w:
+        request = commit_request(7, partitions=(0, 3))
+        for unknown in (id_of("gone"), id_of("never"), ZERO_UUID):
+            request.topics += commit_request(7).topics
+            request.topics[-1].topic_id = unknown
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 10)
+        codes = {
+            (t.topic_id, p.partition_index): ErrorCode(p.error_code)
+            for t in answer.topics
+            for p in t.partitions
+        }
+        assert codes == {
+            (id_of("t"), 0): E.NONE,
+            (id_of("t"), 3): E.UNKNOWN_TOPIC_OR_PARTITION,
+            (id_of("gone"), 0): E.UNKNOWN_TOPIC_ID,
+            (id_of("never"), 0): E.UNKNOWN_TOPIC_ID,
+            (ZERO_UUID, 0): E.UNKNOWN_TOPIC_ID,
+        }
+
+
+@in_loop
+async def test_offsets_of_unknown_topic_ids_are_an_error_beside_the_others() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 10)
+        answer = await w.call(
+            ApiKey.OFFSET_FETCH, fetch_request(10, topics=[("t", [0]), ("gone", [0, 1])]), 10
+        )
+        (group,) = answer.groups
+        assert group.error_code == E.NONE
+        assert {
+            (t.topic_id, p.partition_index): (p.committed_offset, ErrorCode(p.error_code))
+            for t in group.topics
+            for p in t.partitions
+        } == {
+            (id_of("t"), 0): (7, E.NONE),
+            (id_of("gone"), 0): (-1, E.UNKNOWN_TOPIC_ID),
+            (id_of("gone"), 1): (-1, E.UNKNOWN_TOPIC_ID),
+        }
+
+
+@in_loop
+async def test_all_offsets_by_id_are_those_of_topics_that_exist() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(10), 10), 10) == {("t", 0): 7}
+        w.metadata.ids.clear()
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(10), 10), 10) == {}
+
+
+@in_loop
+async def test_a_transactional_commit_by_id_is_answered_by_id() -> None:
+    async with World() as w:
+        partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=2)
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+            topic_id=id_of("t"), partitions=[partition]
+        )
+        answer = await w.call(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest(topics=[topic]), 6)
+        (answered,) = answer.topics
+        assert answered.topic_id == id_of("t")
+        assert [p.partition_index for p in answered.partitions] == [2]
 
 
 @in_loop

@@ -1,7 +1,8 @@
-"""ListOffsets (2), versions 1 to 10.
+"""ListOffsets (2), versions 1 to 11.
 
 2 isolation level · 4 leader epochs · 5 OFFSET_NOT_AVAILABLE · 7 -3 max timestamp · 8 -4 earliest local
-· 9 -5 latest tiered · 10 timeout for remote storage (not supported, so nothing waits).
+· 9 -5 latest tiered · 10 timeout for remote storage (not supported, so nothing waits) · 11 -6 earliest
+pending upload (KIP-1023).
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("quorate.broker.list_offsets")
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 _CONSUMER, _DEBUGGING = -1, -2
 
 AT_ONCE = 100
@@ -145,8 +153,8 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_for_offset(start)
-    if timestamp == LATEST_TIERED:
-        return -1, -1, -1
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1, -1  # without tiered storage
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp()
     return log.offset_for_timestamp(timestamp)

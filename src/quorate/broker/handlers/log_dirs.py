@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
+"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
 
 Moving a replica between directories is not supported. A replica that is already in the directory gets NONE,
 others get Kafka's error if the move is not possible, or OPERATION_NOT_ATTEMPTED.

@@ -52,6 +52,7 @@ from quorate.metadata.records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
@@ -396,5 +397,6 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any, int], None]] = {
     AbortTransactionRecord: ImageBuilder._abort,
     RemoveDelegationTokenRecord: ImageBuilder._remove_token,
     RegisterControllerRecord: _on_cluster(ClusterBuilder.register_controller),
+    UnregisterControllerRecord: _on_cluster(ClusterBuilder.unregister_controller),
     ClearElrRecord: ImageBuilder._clear_elr,
 }

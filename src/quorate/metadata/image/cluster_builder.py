@@ -22,6 +22,7 @@ from quorate.metadata.records import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 
 _FENCING = {0: None, 1: True, -1: False}
@@ -136,6 +137,12 @@ class ClusterBuilder:
                 unknown_tags=_nested_tags(record),
             ),
         )
+
+    def unregister_controller(self, record: UnregisterControllerRecord, offset: int) -> None:
+        """Removes the registration of a controller."""
+        if record.controller_id not in self.controllers:
+            raise MetadataError(f"controller {record.controller_id} is not registered")
+        self.controllers = self.controllers.delete(record.controller_id)
 
 
 def _changed(broker: BrokerRegistration, **changes: Any) -> BrokerRegistration:

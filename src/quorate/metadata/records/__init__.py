@@ -21,6 +21,7 @@ from quorate.metadata.records.brokers import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from quorate.metadata.records.log import (
     AbortTransactionRecord,
@@ -78,6 +79,7 @@ __all__ = [
     "TopicRecord",
     "UnfenceBrokerRecord",
     "UnregisterBrokerRecord",
+    "UnregisterControllerRecord",
     "UserScramCredentialRecord",
     "ZkMigrationStateRecord",
 ]
@@ -91,6 +93,7 @@ RECORD_TYPES: Final[dict[int, type[Data]]] = {
         UnfenceBrokerRecord,
         BrokerRegistrationChangeRecord,
         RegisterControllerRecord,
+        UnregisterControllerRecord,
         TopicRecord,
         PartitionRecord,
         PartitionChangeRecord,

@@ -99,3 +99,9 @@ class RegisterControllerRecord(Data, key=27, versions="0", flexible="0+"):
     zk_migration_ready: bool = False
     end_points: list[ControllerEndpoint] = field(default_factory=list)
     features: list[ControllerFeature] = field(default_factory=list)
+
+
+class UnregisterControllerRecord(Data, key=29, versions="0", flexible="0+"):
+    """Removes the registration of a controller. KIP-1312."""
+
+    controller_id: int32 = 0

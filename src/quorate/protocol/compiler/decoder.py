@@ -32,6 +32,8 @@ class _DecoderWriter:
             "short": pr.short,
             "null": pr.null,
             "too_many": pr.too_many,
+            "too_many_tags": pr.too_many_tags,
+            "parse_tags": pr.parse_tags,
             "uvarint": pr.read_uvarint,
             "tags_mismatch": _size_mismatch,
         }
@@ -117,7 +119,10 @@ class _DecoderWriter:
         with source.block("else:" if nullable else None):
             size = minimum_element_size(self.root, spec, self.version)
             least = f"{n} * {size}" if size > 1 else n
-            source.line(f"if {least} > end - p: raise too_many({spec.name!r}, {n}, end - p)")
+            source.line(
+                f"if {least} > end - p or {n} > {pr.MAX_ARRAY_LENGTH}: "
+                f"raise too_many({spec.name!r}, {n}, end - p)"
+            )
             if spec.kind in FIXED:
                 source.line(f"{target}, p = {source.const(array_codec(spec.kind)[0])}(b, p, end, {n})")
                 return
@@ -136,10 +141,12 @@ class _DecoderWriter:
         counts.
         """
         source = self.source
-        n, tag, stop, unknown = (source.temporary() for _ in range(4))
+        n, begin, tag, stop, unknown = (source.temporary() for _ in range(5))
         source.line(f"{n}, p = uvarint(b, p)")
+        source.line(f"if {n} > {pr.MAX_TAGGED_FIELD_COUNT}: raise too_many_tags({n})")
         source.line(f"{unknown} = None")
         with source.block(f"for _ in range({n}):"):
+            source.line(f"{begin} = p")
             source.line(f"{tag}, p = uvarint(b, p)")
             source.line(f"{stop}, p = uvarint(b, p)")
             source.line(f"if p + {stop} > end: raise short('tagged field', {stop}, end - p)")
@@ -154,8 +161,11 @@ class _DecoderWriter:
                     source.line(f"if p != {stop}: raise tags_mismatch({spec.name!r}, {stop} - p)")
                 keyword = "elif"
             with source.block("else:"):
-                source.line(f"if {unknown} is None: {unknown} = {{}}")
-                source.line(f"{unknown}[{tag}] = bytes(b[p:{stop}])")
+                # A single unknown field stays a section of bytes, which takes less memory.
+                source.line(f"if {unknown} is None: {unknown} = b'\\1' + bytes(b[{begin}:{stop}])")
+                with source.block("else:"):
+                    source.line(f"if type({unknown}) is bytes: {unknown} = parse_tags({unknown})")
+                    source.line(f"{unknown}[{tag}] = bytes(b[p:{stop}])")
                 source.line(f"p = {stop}")
         source.line(f"{var}._tags = {unknown}")
 

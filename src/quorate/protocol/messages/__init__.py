@@ -19,7 +19,8 @@ can be decoded and so that the codec is compared with Kafka's as a whole:
   delete_share_group_state, describe_share_group_offsets, initialize_share_group_state,
   read_share_group_state, read_share_group_state_summary, share_acknowledge, share_fetch,
   share_group_describe, share_group_heartbeat, write_share_group_state
-- streams groups (KIP-1071): streams_group_describe, streams_group_heartbeat
+- streams groups (KIP-1071): streams_group_describe, streams_group_heartbeat,
+  streams_group_topology_description_update
 - client telemetry (KIP-714): get_telemetry_subscriptions, push_telemetry
 
 A test compares this list with what the listeners of a node advertise.
@@ -352,6 +353,12 @@ if TYPE_CHECKING:
     from quorate.protocol.messages.streams_group_heartbeat import (
         StreamsGroupHeartbeatResponse as StreamsGroupHeartbeatResponse,
     )
+    from quorate.protocol.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateRequest as StreamsGroupTopologyDescriptionUpdateRequest,
+    )
+    from quorate.protocol.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateResponse as StreamsGroupTopologyDescriptionUpdateResponse,
+    )
     from quorate.protocol.messages.sync_group import SyncGroupRequest as SyncGroupRequest
     from quorate.protocol.messages.sync_group import SyncGroupResponse as SyncGroupResponse
     from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest as TxnOffsetCommitRequest
@@ -359,6 +366,12 @@ if TYPE_CHECKING:
     from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest as UnregisterBrokerRequest
     from quorate.protocol.messages.unregister_broker import (
         UnregisterBrokerResponse as UnregisterBrokerResponse,
+    )
+    from quorate.protocol.messages.unregister_controller import (
+        UnregisterControllerRequest as UnregisterControllerRequest,
+    )
+    from quorate.protocol.messages.unregister_controller import (
+        UnregisterControllerResponse as UnregisterControllerResponse,
     )
     from quorate.protocol.messages.update_features import UpdateFeaturesRequest as UpdateFeaturesRequest
     from quorate.protocol.messages.update_features import UpdateFeaturesResponse as UpdateFeaturesResponse

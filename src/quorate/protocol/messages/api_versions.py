@@ -8,6 +8,7 @@ Versions
      client_software_version; response gains supported_features, finalized_features_epoch, finalized_features,
      zk_migration_ready; flexible (KIP-482)
   4  supported features may begin at level 0; to older versions such features are not shown
+  5  the server checks that it is the one that the client means (KIP-1242); request gains cluster_id, node_id
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32, int64
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+", listeners={"broker", "controller"}):
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+", listeners={"broker", "controller"}):
     """Tells which APIs and versions the listener serves, and the cluster's features. Its response
     always has header version 0, so that any client can read it."""
 
     client_software_name: str = field(default="", versions="3+", ignorable=True)
     client_software_version: str = field(default="", versions="3+", ignorable=True)
+    cluster_id: str | None = field(default=None, versions="5+", ignorable=True)
+    node_id: int32 = field(default=-1, versions="5+", ignorable=True)
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     class ApiVersion(Struct):
         api_key: int16 = 0
         min_version: int16 = 0

@@ -12,6 +12,7 @@ Versions
   8  timestamp -4: the first local offset (KIP-405)
   9  timestamp -5: the last offset in tiered storage (KIP-1005)
  10  a time limit for asking tiered storage (KIP-1075); request gains timeout_ms
+ 11  timestamp -6: the first offset that is not yet in tiered storage (KIP-1023)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32, int64
 
 
-class ListOffsetsRequest(Request, key=2, versions="1-10", flexible="6+", listeners={"broker"}):
+class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+", listeners={"broker"}):
     """Finds offsets by timestamp, or the first, last and other special ones (negative timestamps)."""
 
     class ListOffsetsPartition(Struct):
@@ -37,7 +38,7 @@ class ListOffsetsRequest(Request, key=2, versions="1-10", flexible="6+", listene
     timeout_ms: int32 = field(default=0, versions="10+", ignorable=True)
 
 
-class ListOffsetsResponse(Response, key=2, versions="1-10", flexible="6+"):
+class ListOffsetsResponse(Response, key=2, versions="1-11", flexible="6+"):
     class ListOffsetsPartitionResponse(Struct):
         partition_index: int32 = 0
         error_code: int16 = 0

@@ -9,7 +9,7 @@ Versions
   7  static members (KIP-345); request gains group_instance_id
   8  flexible (KIP-482)
   9  groups of KIP-848: STALE_MEMBER_EPOCH
- 10  topic ids (KIP-848), unstable; request gains topics.topic_id; request loses topics.name; response gains
+ 10  topic ids (KIP-848); request gains topics.topic_id; request loses topics.name; response gains
      topics.topic_id; response loses topics.name
 """
 
@@ -18,9 +18,7 @@ from __future__ import annotations
 from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uuid
 
 
-class OffsetCommitRequest(
-    Request, key=8, versions="2-10", flexible="8+", listeners={"broker"}, unstable_last=True
-):
+class OffsetCommitRequest(Request, key=8, versions="2-10", flexible="8+", listeners={"broker"}):
     """Stores the positions of a consumer group."""
 
     class OffsetCommitRequestPartition(Struct):
@@ -42,7 +40,7 @@ class OffsetCommitRequest(
     topics: list[OffsetCommitRequestTopic] = field(default_factory=list)
 
 
-class OffsetCommitResponse(Response, key=8, versions="2-10", flexible="8+", unstable_last=True):
+class OffsetCommitResponse(Response, key=8, versions="2-10", flexible="8+"):
     class OffsetCommitResponsePartition(Struct):
         partition_index: int32 = 0
         error_code: int16 = 0

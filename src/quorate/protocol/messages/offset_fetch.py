@@ -11,8 +11,9 @@ Versions
   8  several groups at once (KIP-709); request gains groups; request loses group_id, topics; response gains
      groups; response loses topics, error_code
   9  groups of KIP-848: STALE_MEMBER_EPOCH; request gains groups.member_id, groups.member_epoch
- 10  topic ids (KIP-848), unstable; request gains groups.topics.topic_id; request loses groups.topics.name;
-     response gains groups.topics.topic_id; response loses groups.topics.name
+ 10  topic ids (KIP-848), may be answered with UNKNOWN_TOPIC_ID; request gains groups.topics.topic_id;
+     request loses groups.topics.name; response gains groups.topics.topic_id; response loses
+     groups.topics.name
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from __future__ import annotations
 from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uuid
 
 
-class OffsetFetchRequest(
-    Request, key=9, versions="1-10", flexible="6+", listeners={"broker"}, unstable_last=True
-):
+class OffsetFetchRequest(Request, key=9, versions="1-10", flexible="6+", listeners={"broker"}):
     """Reads the positions of consumer groups."""
 
     class OffsetFetchRequestTopic(Struct):
@@ -46,7 +45,7 @@ class OffsetFetchRequest(
     require_stable: bool = field(default=False, versions="7+")
 
 
-class OffsetFetchResponse(Response, key=9, versions="1-10", flexible="6+", unstable_last=True):
+class OffsetFetchResponse(Response, key=9, versions="1-10", flexible="6+"):
     class OffsetFetchResponsePartition(Struct):
         partition_index: int32 = 0
         committed_offset: int64 = 0

@@ -2,6 +2,8 @@
 
 Versions
   1  the first stable one; 0 was early access
+  2  renewed acknowledgements (KIP-1222); request gains is_renew_ack; response gains
+     acquisition_lock_timeout_ms
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from quorate.protocol.schema import (
 )
 
 
-class ShareAcknowledgeRequest(Request, key=79, versions="1", flexible="0+", listeners={"broker"}):
+class ShareAcknowledgeRequest(Request, key=79, versions="1-2", flexible="0+", listeners={"broker"}):
     """Acknowledges acquired records. KIP-932."""
 
     class AcknowledgementBatch(Struct):
@@ -41,10 +43,11 @@ class ShareAcknowledgeRequest(Request, key=79, versions="1", flexible="0+", list
     group_id: str | None = None
     member_id: str | None = ""
     share_session_epoch: int32 = 0
+    is_renew_ack: bool = field(default=False, versions="2+")
     topics: list[AcknowledgeTopic] = field(default_factory=list)
 
 
-class ShareAcknowledgeResponse(Response, key=79, versions="1", flexible="0+"):
+class ShareAcknowledgeResponse(Response, key=79, versions="1-2", flexible="0+"):
     class LeaderIdAndEpoch(Struct):
         leader_id: int32 = 0
         leader_epoch: int32 = 0
@@ -70,5 +73,6 @@ class ShareAcknowledgeResponse(Response, key=79, versions="1", flexible="0+"):
     throttle_time_ms: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None
+    acquisition_lock_timeout_ms: int32 = field(default=0, versions="2+", ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse] = field(default_factory=list)
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -2,6 +2,8 @@
 
 Versions
   1  the first stable one; 0 was early access
+  2  limits by records and renewed acknowledgements (KIP-1206, KIP-1222); request gains share_acquire_mode,
+     is_renew_ack
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from quorate.protocol.schema import (
 )
 
 
-class ShareFetchRequest(Request, key=78, versions="1", flexible="0+", listeners={"broker"}):
+class ShareFetchRequest(Request, key=78, versions="1-2", flexible="0+", listeners={"broker"}):
     """Acquires records for a member of a share group, and acknowledges others. KIP-932."""
 
     class AcknowledgementBatch(Struct):
@@ -49,11 +51,13 @@ class ShareFetchRequest(Request, key=78, versions="1", flexible="0+", listeners=
     max_bytes: int32 = 2147483647
     max_records: int32 = 0
     batch_size: int32 = 0
+    share_acquire_mode: int8 = field(default=0, versions="2+", ignorable=True)
+    is_renew_ack: bool = field(default=False, versions="2+")
     topics: list[FetchTopic] = field(default_factory=list)
     forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)
 
 
-class ShareFetchResponse(Response, key=78, versions="1", flexible="0+"):
+class ShareFetchResponse(Response, key=78, versions="1-2", flexible="0+"):
     class LeaderIdAndEpoch(Struct):
         leader_id: int32 = 0
         leader_epoch: int32 = 0

@@ -2,6 +2,8 @@
 
 Versions
   0  flexible (KIP-482) from the first
+  1  topology descriptions (KIP-1331); response gains acceptable_recovery_lag, topology_description_required;
+     response loses acceptable_recovery_lag_legacy
 """
 
 from __future__ import annotations
@@ -9,9 +11,7 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32, int64, uint16
 
 
-class StreamsGroupHeartbeatRequest(
-    Request, key=88, versions="0", flexible="0+", listeners={"broker"}, unstable_last=True
-):
+class StreamsGroupHeartbeatRequest(Request, key=88, versions="0-1", flexible="0+", listeners={"broker"}):
     """The heartbeat of members of streams groups. KIP-1071."""
 
     class KeyValue(Struct):
@@ -74,7 +74,7 @@ class StreamsGroupHeartbeatRequest(
     shutdown_application: bool = False
 
 
-class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+", unstable_last=True):
+class StreamsGroupHeartbeatResponse(Response, key=88, versions="0-1", flexible="0+"):
     class Status(Struct):
         status_code: int8 = 0
         status_detail: str = ""
@@ -104,11 +104,13 @@ class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+
     member_id: str = ""
     member_epoch: int32 = 0
     heartbeat_interval_ms: int32 = 0
-    acceptable_recovery_lag: int32 = 0
+    acceptable_recovery_lag_legacy: int32 = field(default=0, versions="0")
     task_offset_interval_ms: int32 = 0
-    status: list[Status] | None = None
+    acceptable_recovery_lag: int64 = field(default=-1, versions="1+", ignorable=True)
+    status: list[Status] | None = field(default_factory=list)
     active_tasks: list[TaskIds] | None = None
     standby_tasks: list[TaskIds] | None = None
     warmup_tasks: list[TaskIds] | None = None
+    topology_description_required: bool = field(default=False, versions="1+")
     endpoint_information_epoch: int32 = 0
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = None

@@ -2,6 +2,7 @@
 
 Versions
   0  flexible (KIP-482) from the first
+  1  the number of finished deliveries (KIP-1226); request gains topics.partitions.delivery_complete_count
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from quorate.protocol.schema import (
 )
 
 
-class WriteShareGroupStateRequest(Request, key=85, versions="0", flexible="0+", listeners={"broker"}):
+class WriteShareGroupStateRequest(Request, key=85, versions="0-1", flexible="0+", listeners={"broker"}):
     """Stores the state of share partitions. KIP-932."""
 
     class StateBatch(Struct):
@@ -34,6 +35,7 @@ class WriteShareGroupStateRequest(Request, key=85, versions="0", flexible="0+", 
         state_epoch: int32 = 0
         leader_epoch: int32 = 0
         start_offset: int64 = 0
+        delivery_complete_count: int32 = field(default=-1, versions="1+", ignorable=True)
         state_batches: list[WriteShareGroupStateRequest.StateBatch] = field(default_factory=list)
 
     class WriteStateData(Struct):
@@ -44,7 +46,7 @@ class WriteShareGroupStateRequest(Request, key=85, versions="0", flexible="0+", 
     topics: list[WriteStateData] = field(default_factory=list)
 
 
-class WriteShareGroupStateResponse(Response, key=85, versions="0", flexible="0+"):
+class WriteShareGroupStateResponse(Response, key=85, versions="0-1", flexible="0+"):
     class PartitionResult(Struct):
         partition: int32 = 0
         error_code: int16 = 0

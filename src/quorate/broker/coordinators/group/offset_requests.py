@@ -1,4 +1,4 @@
-"""OffsetCommit (2 to 9), OffsetFetch (1 to 9), OffsetDelete (0) and TxnOffsetCommit (0 to 5)."""
+"""OffsetCommit (2 to 10), OffsetFetch (1 to 10), OffsetDelete (0) and TxnOffsetCommit (0 to 6)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,16 @@ MULTI_GROUP_VERSION = 8
 """From this OffsetFetch version a request has several groups."""
 
 
+TOPIC_ID_VERSION = 10
+"""From this version OffsetCommit and OffsetFetch name topics by their ids."""
+
+
 class Topics(Protocol):
     """The members of the broker's metadata cache that are used here."""
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def topic_id(self, name: str) -> bytes: ...
 
     def partition(self, topic: str, partition: int) -> Any: ...
 
@@ -76,32 +82,34 @@ class OffsetRequests:
     def offset_commit(self, ctx: RequestContext, request: Any) -> Any:
         """Stores offsets of existing partitions. The order of topics in the response is undefined, as in
         Kafka."""
+        by_id = ctx.api_version >= TOPIC_ID_VERSION
         known, refused = [], []
         for topic in request.topics:
-            name = topic.name
-            if not name and topic.topic_id != ZERO_UUID:
-                name = self._metadata.topic_name(topic.topic_id) or ""
+            if by_id:
+                name, topic_id = self._metadata.topic_name(topic.topic_id) or "", topic.topic_id
+            else:
+                name, topic_id = topic.name, self._metadata.topic_id(topic.name)
             existing, missing = self._split(name, topic.partitions)
             if missing:
-                by_id = topic.topic_id != ZERO_UUID and not name
-                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                unknown_id = by_id and not name
+                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answers = [
                     OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code)
                     for p in missing
                 ]
                 refused.append(
                     OffsetCommitResponse.OffsetCommitResponseTopic(
-                        name=name, topic_id=topic.topic_id, partitions=answers
+                        name=name, topic_id=topic_id, partitions=answers
                     )
                 )
             if existing:
                 known.append(
                     OffsetCommitRequest.OffsetCommitRequestTopic(
-                        name=name, topic_id=topic.topic_id, partitions=existing
+                        name=name, topic_id=topic_id, partitions=existing
                     )
                 )
         if not known:
-            return merge(refused, OffsetCommitResponse())
+            return merge(refused, OffsetCommitResponse(), by_id)
         request.topics = known
         caller = Caller(ctx.api_version)
         partition = self._partition_for(request.group_id)
@@ -113,7 +121,9 @@ class OffsetRequests:
         )
 
         return respond(
-            answer, partial(merge, refused), lambda e: merge(refused, commit_error(request, e.code))
+            answer,
+            partial(merge, refused, by_id=by_id),
+            lambda e: merge(refused, commit_error(request, e.code), by_id),
         )
 
     def _split(self, topic: str, partitions: list[Any]) -> tuple[list[Any], list[int]]:
@@ -148,9 +158,10 @@ class OffsetRequests:
             if time.monotonic() > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = time.monotonic() + TURN_S
-            pending.append((group, self._fetch_group(group, request.require_stable)))
+            unknown = self._resolve_ids(group) if ctx.api_version >= TOPIC_ID_VERSION else []
+            pending.append((group, unknown, self._fetch_group(group, request.require_stable)))
         fetched = []
-        for group, answer in pending:
+        for group, unknown, answer in pending:
             if time.monotonic() > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = time.monotonic() + TURN_S
@@ -160,6 +171,9 @@ class OffsetRequests:
                     response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id)
                     await self._rounds.collect(result(response))
                     result = response
+                if ctx.api_version >= TOPIC_ID_VERSION and not result.error_code:
+                    self._add_ids(result)
+                    result.topics += unknown
                 fetched.append(result)
             except KafkaError as error:
                 fetched.append(fetch_error(group, fetch_code(error.code), ctx.api_version))
@@ -175,6 +189,27 @@ class OffsetRequests:
             for _ in conversion:
                 pass
         return old
+
+    def _resolve_ids(self, group: Any) -> list[OffsetFetchResponse.OffsetFetchResponseTopics]:
+        """Fills the names of the topics of a group, removes those with unknown ids from it, and returns
+        the responses for these."""
+        if group.topics is None:
+            return []
+        unknown: list[Any] = []
+        known: list[Any] = []
+        for topic in group.topics:
+            topic.name = self._metadata.topic_name(topic.topic_id) or ""
+            (known if topic.name else unknown).append(topic)
+        group.topics = known
+        return [_topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
+
+    def _add_ids(self, result: OffsetFetchResponse.OffsetFetchResponseGroup) -> None:
+        """Fills the ids of topics that the coordinator knows by name, and removes topics that no longer
+        exist (`fetchAllOffsetsForGroup` in Kafka)."""
+        for topic in result.topics:
+            if topic.topic_id == ZERO_UUID:
+                topic.topic_id = self._metadata.topic_id(topic.name)
+        result.topics = [topic for topic in result.topics if topic.topic_id != ZERO_UUID]
 
     def _fetch_group(self, group: Any, require_stable: bool) -> Answer:
         partition = self._partition_for(group.group_id)
@@ -268,7 +303,7 @@ def _refuse_transaction(request: Any, response: Any) -> Iterator[None]:
         partitions: list[Any] = []
         response.topics.append(
             txn_offset_commit.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-                name=topic.name, partitions=partitions
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
             )
         )
         yield
@@ -282,18 +317,18 @@ def _refuse_transaction(request: Any, response: Any) -> Iterator[None]:
             yield
 
 
-def merge(refused: list[Any], response: Any) -> Any:
-    """Adds the topics that the coordinator did not get to its response. Topics of the same name are joined,
-    also those that the request has twice, but only if a topic was refused: as Kafka's response builders
-    do."""
+def merge(refused: list[Any], response: Any, by_id: bool = False) -> Any:
+    """Adds the topics that the coordinator did not get to its response. Topics of the same name or id are
+    joined, also those that the request has twice, but only if a topic was refused: as Kafka's response
+    builders do."""
     if not refused:
         return response
-    by_name: dict[str, Any] = {}
+    joined: dict[str | bytes, Any] = {}
     for topic in (*refused, *response.topics):
-        same = by_name.setdefault(topic.name, topic)
+        same = joined.setdefault(topic.topic_id if by_id else topic.name, topic)
         if same is not topic:
             same.partitions += topic.partitions
-    response.topics = list(by_name.values())
+    response.topics = list(joined.values())
     return response
 
 
@@ -315,20 +350,22 @@ def fetch_error(group: Any, code: ErrorCode, api_version: int) -> Any:
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
     return OffsetFetchResponse.OffsetFetchResponseGroup(
         group_id=group.group_id,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopics(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=-1,
-                        committed_leader_epoch=-1,
-                        metadata="",
-                        error_code=code,
-                    )
-                    for index in topic.partition_indexes
-                ],
+        topics=[_topic_error(topic, code) for topic in group.topics or ()],
+    )
+
+
+def _topic_error(topic: Any, code: ErrorCode) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    return OffsetFetchResponse.OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponse.OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=-1,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=code,
             )
-            for topic in group.topics or ()
+            for index in topic.partition_indexes
         ],
     )

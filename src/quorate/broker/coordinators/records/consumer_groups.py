@@ -69,6 +69,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Data, key=6, versions="0"):
 
 class ConsumerGroupTargetAssignmentMetadataValue(Data, key=6, versions="0", flexible="0+"):
     assignment_epoch: int32 = 0
+    assignment_timestamp: int64 = field(default=0, tag=0, ignorable=True)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Data, key=7, versions="0"):
@@ -93,6 +94,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Data, key=8, versions="0", flexi
     class TopicPartitions(Struct):
         topic_id: uuid = ZERO_UUID
         partitions: list[int32] = field(default_factory=list)
+        assignment_epochs: list[int32] | None = field(default_factory=list, tag=0)
 
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0

@@ -32,6 +32,7 @@ class ShareGroupTargetAssignmentMetadataKey(Data, key=12, versions="0"):
 
 class ShareGroupTargetAssignmentMetadataValue(Data, key=12, versions="0", flexible="0+"):
     assignment_epoch: int32 = 0
+    assignment_timestamp: int64 = field(default=0, tag=0, ignorable=True)
 
 
 class ShareGroupTargetAssignmentMemberKey(Data, key=13, versions="0"):

@@ -22,6 +22,7 @@ class ShareSnapshotValue(Data, key=0, versions="0", flexible="0+"):
     state_epoch: int32 = 0
     leader_epoch: int32 = 0
     start_offset: int64 = 0
+    delivery_complete_count: int32 = field(default=-1, tag=0)
     create_timestamp: int64 = 0
     write_timestamp: int64 = 0
     state_batches: list[StateBatch] = field(default_factory=list)
@@ -43,4 +44,5 @@ class ShareUpdateValue(Data, key=1, versions="0", flexible="0+"):
     snapshot_epoch: int32 = 0
     leader_epoch: int32 = 0
     start_offset: int64 = 0
+    delivery_complete_count: int32 = field(default=-1, tag=0)
     state_batches: list[StateBatch] = field(default_factory=list)

@@ -10,8 +10,17 @@ class StreamsGroupMetadataKey(Data, key=17, versions="0"):
 
 
 class StreamsGroupMetadataValue(Data, key=17, versions="0", flexible="0+"):
+    class LastAssignmentConfig(Struct):
+        key: str = ""
+        value: str = ""
+
     epoch: int32 = 0
     metadata_hash: int64 = 0
+    validated_topology_epoch: int32 = field(default=-1, tag=0)
+    last_assignment_configs: list[LastAssignmentConfig] | None = field(default_factory=list, tag=1)
+    stored_description_topology_epoch: int32 = field(default=-1, tag=2)
+    """-1 if none is stored, -2 after an interrupted operation of the plugin."""
+    failed_description_topology_epoch: int32 = field(default=-1, tag=3)
 
 
 class StreamsGroupMemberMetadataKey(Data, key=19, versions="0"):
@@ -45,6 +54,7 @@ class StreamsGroupTargetAssignmentMetadataKey(Data, key=20, versions="0"):
 
 class StreamsGroupTargetAssignmentMetadataValue(Data, key=20, versions="0", flexible="0+"):
     assignment_epoch: int32 = 0
+    assignment_timestamp: int64 = field(default=0, tag=0, ignorable=True)
 
 
 class StreamsGroupTargetAssignmentMemberKey(Data, key=21, versions="0"):
@@ -71,6 +81,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Data, key=22, versions="0", flexi
     class TaskIds(Struct):
         subtopology_id: str = ""
         partitions: list[int32] = field(default_factory=list)
+        assignment_epochs: list[int32] | None = field(default_factory=list, tag=0)
 
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0

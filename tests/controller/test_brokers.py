@@ -10,7 +10,9 @@ from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.register_controller import register_controller
 from quorate.controller.handlers.unregister_broker import unregister_broker
+from quorate.controller.handlers.unregister_controller import unregister_controller
 from quorate.controller.replication.fencing import fence_expired
+from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -18,12 +20,14 @@ from quorate.metadata.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
 from quorate.protocol.messages.controller_registration import ControllerRegistrationRequest
 from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from quorate.protocol.messages.unregister_controller import UnregisterControllerRequest
 
 from .support import CLUSTER, LATEST, Cluster, directory, uid
 
@@ -328,3 +332,29 @@ def test_a_controllers_security_protocol_must_be_a_known_one() -> None:
     )
     request = ControllerRegistrationRequest(controller_id=2, incarnation_id=uid(7), listeners=[listener])
     assert refused(Cluster(), register_controller, request) == ErrorCode.INVALID_REGISTRATION
+
+
+def unregister_at_33(view: Any, request: UnregisterControllerRequest, ctx: Any) -> Any:
+    view.metadata_version = FIRST_CONTROLLER_UNREGISTRATION
+    return unregister_controller(view, request, ctx)
+
+
+def test_a_controller_is_unregistered_from_metadata_version_33_on() -> None:
+    cluster = Cluster(27)
+    cluster.apply([RegisterControllerRecord(controller_id=3, incarnation_id=uid(3))])
+    request = UnregisterControllerRequest(controller_id=3)
+    assert refused(cluster, unregister_controller, request) == ErrorCode.UNSUPPORTED_VERSION
+    result = cluster.run(unregister_at_33, request)
+    assert result.records == [UnregisterControllerRecord(controller_id=3)]
+    assert result.response.error_message == ""
+    assert not cluster.image.cluster.controllers
+    assert refused(cluster, unregister_at_33, request) == ErrorCode.CONTROLLER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize("handler", [unregister_controller, unregister_at_33])
+def test_the_active_controller_does_not_unregister_itself(handler: Any) -> None:
+    cluster = Cluster(27)
+    own = cluster.view.config.node_id
+    cluster.apply([RegisterControllerRecord(controller_id=own, incarnation_id=uid(3))])
+    request = UnregisterControllerRequest(controller_id=own)
+    assert refused(cluster, handler, request) == ErrorCode.INVALID_REQUEST

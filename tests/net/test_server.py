@@ -16,7 +16,10 @@ from quorate.net.client import (
     UnsupportedVersion,
 )
 from quorate.net.dispatch import (
+    Dispatcher,
+    ListenerKind,
     RequestContext,
+    ServerIdentity,
 )
 from quorate.net.errors import ListenerError
 from quorate.net.limits import ConnectionLimits
@@ -76,12 +79,41 @@ def test_bad_software_names_are_refused(name: str, version: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "broker", "controller"),
+    [
+        (None, -1, ErrorCode.NONE, ErrorCode.NONE),
+        ("ours", 1, ErrorCode.NONE, ErrorCode.NONE),
+        ("ours", 2, ErrorCode.REBOOTSTRAP_REQUIRED, ErrorCode.NONE),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED, ErrorCode.NONE),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED, ErrorCode.NONE),
+        ("ours", -1, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_client_that_expects_another_node_must_bootstrap_again(
+    cluster_id: str | None, node_id: int, broker: ErrorCode, controller: ErrorCode
+) -> None:
+    """KIP-1242. Only brokers compare; controllers have no identity here, as in Kafka."""
+    request = ApiVersionsRequest(
+        client_software_name="a", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    context = RequestContext(ApiKey.API_VERSIONS, 5, 1, "a", "L")
+    for dispatcher, expected in (
+        (Dispatcher(ListenerKind.BROKER, identity=ServerIdentity("ours", 1)), broker),
+        (Dispatcher(ListenerKind.CONTROLLER), controller),
+    ):
+        answer = dispatcher.dispatch(context, request)
+        assert answer.error_code == expected
+        assert bool(answer.api_keys) is (expected is ErrorCode.NONE)
+
+
 def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
     async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(struct.pack(">ihhih", 14, 18, 99, 5, -1) + b"\0\0\0\0")
         frame = await reader.readexactly(4 + 4 + 2 + 4 + 6)
-        assert struct.unpack(">iihihhh", frame) == (16, 5, 35, 1, 18, 0, 4)
+        assert struct.unpack(">iihihhh", frame) == (16, 5, 35, 1, 18, 0, 5)
         writer.close()
 
     run(test)

@@ -39,6 +39,10 @@ MAX_RESPONSE_BYTES = 256 << 20
 """A Fetch response may exceed fetch.max.bytes (50 MiB) by one batch of at most socket.request.max.bytes
 (100 MiB)."""
 
+_API_VERSIONS_VERSION = 4
+"""Version 5 only adds the cluster and the node that the client expects (KIP-1242), which this client does not
+send. A server before 4.4 would answer it with UNSUPPORTED_VERSION, which costs a round trip."""
+
 _PREFIX = struct.Struct(">i")
 
 
@@ -141,8 +145,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
 
     async def _negotiate(self) -> None:
-        spec = REGISTRY[ApiKey.API_VERSIONS]
-        version = spec.max_version
+        version = _API_VERSIONS_VERSION
         while True:
             request = api_versions.ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=__version__

@@ -127,6 +127,13 @@ class FeatureLevel(NamedTuple):
     level: int
 
 
+class ServerIdentity(NamedTuple):
+    """The cluster and the node that a client may expect behind a listener (KIP-1242)."""
+
+    cluster_id: str
+    node_id: int
+
+
 @dataclass(slots=True, frozen=True)
 class FeatureState:
     """The features in an ApiVersions response: supported ranges, and the levels finalised as of a
@@ -142,7 +149,9 @@ class Dispatcher:
 
     `features` is called for every ApiVersions request. `narrow` may restrict the advertised versions of
     an API, and returns None to hide it: a broker advertises the APIs that it forwards only in the
-    versions that the active controller supports.
+    versions that the active controller supports. A client whose ApiVersions request names another
+    cluster or node than `identity` must look for the cluster anew; without `identity` this is not
+    checked.
     """
 
     def __init__(
@@ -151,11 +160,13 @@ class Dispatcher:
         *,
         features: Callable[[], FeatureState] = FeatureState,
         narrow: Callable[[int, int, int], tuple[int, int] | None] | None = None,
+        identity: ServerIdentity | None = None,
     ) -> None:
         self.kind = kind
         self.routes: dict[int, Handler] = {}
         self._features = features
         self._narrow = narrow
+        self._identity = identity
         self.register(ApiKey.API_VERSIONS, self._api_versions)
         for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
             self.register(key, _no_sasl)
@@ -232,12 +243,17 @@ class Dispatcher:
             yield key, low, high
 
     def _api_versions(self, context: RequestContext, request: Any) -> Response:
+        if (request.cluster_id is None) is not (request.node_id == -1):
+            return api_versions.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         if context.api_version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
                 return api_versions.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             if context.connection is not None:
                 context.connection.software_name, context.connection.software_version = name, version
+        expected = (request.cluster_id, request.node_id)
+        if self._identity is not None and request.cluster_id is not None and expected != self._identity:
+            return api_versions.ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         response = api_versions.ApiVersionsResponse(
             api_keys=[
                 api_versions.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -36,7 +36,7 @@ from quorate.log.directories import meta_properties
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
-from quorate.net.dispatch import Dispatcher, ListenerKind
+from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.http.endpoint import HttpEndpoint
@@ -253,7 +253,12 @@ class KafkaServer:
         )
         await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
-        dispatcher = Dispatcher(ListenerKind.BROKER, features=broker.features, narrow=broker.narrow)
+        dispatcher = Dispatcher(
+            ListenerKind.BROKER,
+            features=broker.features,
+            narrow=broker.narrow,
+            identity=ServerIdentity(self.cluster_id, config.node_id),
+        )
         dispatcher.register_all(broker.routes)
         await self._serve(config.broker_listeners, dispatcher, open_file_limit)
         broker.subscribe_configs(partial(self._limit_connections, broker, open_file_limit))

@@ -29,6 +29,7 @@ WRITES: Mapping[int, str] = {
     ApiKey.BROKER_HEARTBEAT: "broker_heartbeat",
     ApiKey.UNREGISTER_BROKER: "unregister_broker",
     ApiKey.CONTROLLER_REGISTRATION: "register_controller",
+    ApiKey.UNREGISTER_CONTROLLER: "unregister_controller",
     ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids",
     ApiKey.UPDATE_FEATURES: "update_features",
     ApiKey.CREATE_ACLS: "create_acls",

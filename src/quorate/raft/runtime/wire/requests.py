@@ -87,7 +87,7 @@ def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
             return m.DescribeQuorum() if metadata_partition(q.topics) is not None else _unknown_quorum(q)
         case AddRaftVoterRequest():
             voter_entry = Voter(ReplicaKey(q.voter_id, q.voter_directory_id), endpoints_of(q.listeners))
-            return m.AddVoter(voter_entry, q.cluster_id, q.timeout_ms)
+            return m.AddVoter(voter_entry, q.cluster_id, q.timeout_ms, q.ack_when_committed)
         case RemoveRaftVoterRequest():
             return m.RemoveVoter(ReplicaKey(q.voter_id, q.voter_directory_id), q.cluster_id)
         case UpdateRaftVoterRequest():
@@ -249,6 +249,7 @@ def encode_request(r: m.RaftRequest) -> Request:
                 voter_id=r.voter.key.id,
                 voter_directory_id=r.voter.key.directory_id,
                 listeners=[a.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
+                ack_when_committed=r.ack_when_committed,
             )
         case m.RemoveVoter():
             return RemoveRaftVoterRequest(

@@ -1,0 +1,37 @@
+"""UnregisterController (94): removes the registration of a controller that will not come back (KIP-1312).
+
+A stale registration blocks upgrades of features that its controller does not support. A controller that
+still runs registers again.
+"""
+
+from __future__ import annotations
+
+from quorate.controller.context import Context, Result, View
+from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION
+from quorate.metadata.records import UnregisterControllerRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
+
+
+def unregister_controller(
+    view: View, request: UnregisterControllerRequest, _ctx: Context
+) -> Result[UnregisterControllerResponse]:
+    """Removes a registration. Raises INVALID_REQUEST for the active controller itself,
+    UNSUPPORTED_VERSION below metadata.version 33, CONTROLLER_ID_NOT_REGISTERED."""
+    controller_id = request.controller_id
+    if controller_id == view.config.node_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if view.metadata_version < FIRST_CONTROLLER_UNREGISTRATION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller unregistration.",
+        )
+    if controller_id not in view.image.cluster.controllers:
+        raise KafkaError(
+            ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
+            f"Controller ID {controller_id} is not currently registered.",
+        )
+    return Result(UnregisterControllerResponse(), [UnregisterControllerRecord(controller_id=controller_id)])

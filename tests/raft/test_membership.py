@@ -231,7 +231,7 @@ def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pyte
     late = world.ask(leader, m.RemoveVoter(key(second)))
     world.run(1.2)
     assert timed_out(leader.answers[removing], "the new voter set to be committed")
-    assert timed_out(leader.answers[late], "an earlier change of voters to finish")
+    assert timed_out(leader.answers[late], "the voter set at offset 4 to be committed")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ preconditions hold:
 3. The current voter set is committed.
 4. For an addition: the new voter has caught up, and its ApiVersions response lists Vote and a range that
    contains the current kraft.version.
-5. A majority of the new voter set is alive. A voter set takes effect when it is appended, so one without a
-   living majority could never be committed. Apache Kafka does not check this.
+5. A majority of the new voter set is alive: each of its voters has fetched after the other preconditions
+   held. The leader answers the Fetches that wait in it, so that this takes one round trip. A voter set
+   takes effect when it is appended, so one without a living majority could never be committed. Apache Kafka
+   does not check this.
 
 The change takes effect when its record is appended. It is answered when the record is committed, or
 already when it is appended if AckWhenCommitted is false. A removal may overtake an addition that still
@@ -207,7 +209,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             if refused is None and change.adding is not None:
                 awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.no_majority_since = None
+                change.fetches_before = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
@@ -278,24 +280,30 @@ def _await_majority(
 
     The voters have the check-quorum timeout to fetch again.
     """
-    lack = no_majority_reason(r, _voters_after(r, change), now)
+    leading, voters = r.leading, _voters_after(r, change)
+    assert leading is not None
+    if change.fetches_before is None:
+        change.fetches_before = leading.fetches
+        change.majority_deadline = now + r.params.check_quorum_s
+        for parked in leading.parked:
+            if voters.is_voter(parked.request.replica):
+                parked.deadline = now  # its sender then fetches again
+                r.wake(now)
+    lack = no_majority_reason(r, voters, change.fetches_before, now)
     if lack is None:
-        change.no_majority_since = None
         return None, None
-    if change.no_majority_since is None:
-        change.no_majority_since = now
-    until = change.no_majority_since + r.params.check_quorum_s
-    if now >= until:
+    if now >= change.majority_deadline:
         return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
-    r.wake(until)
+    r.wake(change.majority_deadline)
     return f"a majority to fetch: {lack}", None
 
 
-def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None:
+def no_majority_reason(r: RaftState, voters: VoterSet, fetches_before: int, now: float) -> str | None:
     """Why no majority of these voters is alive, or None if one is.
 
-    A voter is alive if its last Fetch is recent and its connection has not been lost since then. The limit is
-    3/4 of the fetch timeout, since a Fetch waits for at most half of it.
+    A voter is alive if it has fetched after the given number of Fetches and its connection has not been lost
+    since then. The Fetch must be recent: at most 3/4 of the fetch timeout ago, since a Fetch waits for at
+    most half of it.
     """
     silent: dict[int, str] = {}
     for voter in voters:
@@ -305,7 +313,8 @@ def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
             elif (
-                progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
+                progress.last_fetch_number <= fetches_before
+                or progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
                 or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
             ):
                 silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"

@@ -18,7 +18,7 @@ preconditions hold:
 The change takes effect when its record is appended. It is answered when the record is committed, or
 already when it is appended if AckWhenCommitted is false. A removal may overtake an addition that still
 waits. A request that waits too long is answered with REQUEST_TIMED_OUT, and the message names what it
-waited for.
+waited for. An addition ends when its client hangs up, unless its record is being written already.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from quorate.raft.types import NO_DIRECTORY, Endpoints
 logger = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
-# The limit for any timeout_ms: the sender may be gone, and a request cannot be cancelled.
+# The limit for any timeout_ms: the sender may be gone without a trace.
 MAX_ADD_TIMEOUT_S = 60.0
 # A Fetch may still be handled this long after the loss of the connection on which it came.
 LOST_CONNECTION_GRACE_S = 0.1
@@ -370,6 +370,23 @@ def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
         return True
     change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
     return False
+
+
+def on_abandoned(r: RaftState, token: Token) -> None:
+    """Ends an addition whose sender has hung up, unless its record is being written: nobody would learn of
+    the new voter."""
+    leading = r.leading
+    if leading is None:
+        return
+    for change in (leading.voter_change, *leading.waiting_changes):
+        if change is None or change.token is not token or change.proposed:
+            continue
+        if change is leading.voter_change:
+            leading.voter_change = None
+        else:
+            leading.waiting_changes.remove(change)
+        refuse(r, token, ErrorCode.REQUEST_TIMED_OUT, f"the client hung up, waiting for {change.waits_for}")
+        return
 
 
 def on_appended(r: RaftState, offset: int) -> None:

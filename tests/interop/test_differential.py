@@ -1,4 +1,4 @@
-"""The same strange requests to this node and to Apache Kafka, and every difference between the answers
+"""The same strange requests to this node and to Apache Kafka 4.4.0, and every difference between the answers
 accounted for.
 
 Two kinds: cases that someone thought of (`differential/cases_*.py`), and for every served API requests
@@ -77,9 +77,9 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    java.require_java()
+    java.require_java(java.LATEST_VERSION)
     base = tmp_path_factory.mktemp("differential")
-    nodes = [Node(base / impl, impl=impl) for impl in ("quorate", "java")]
+    nodes = [Node(base / impl, impl=impl, kafka=java.LATEST_VERSION) for impl in ("quorate", "java")]
     try:
         with ThreadPoolExecutor(2) as both:
             list(both.map(lambda node: (node.format(), node.start()), nodes))

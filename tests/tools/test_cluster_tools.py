@@ -280,8 +280,9 @@ def test_features_and_versions(sh: Shell) -> None:
     assert re.sub(r"Epoch: \d+", "", of_node) == re.sub(r"Epoch: \d+", "", shown)
     assert "No node has the id 77" in sh.plain("features", *base, "describe", "--node-id", 77).err
     assert "must be non-negative" in sh.plain("features", *base, "describe", "--node-id", -1).err
-    done = sh.plain("features", *base, "upgrade", "--feature", "metadata.version=27", "--dry-run")
-    assert (done.status, done.out) == (0, "metadata.version can be upgraded to 27.\n")
+    level = LATEST_STABLE_LEVEL
+    done = sh.plain("features", *base, "upgrade", "--feature", f"metadata.version={level}", "--dry-run")
+    assert (done.status, done.out) == (0, f"metadata.version can be upgraded to {level}.\n")
     done = sh.plain("features", *base, "downgrade", "--feature", "metadata.version=20", "--dry-run")
     assert done.status == 1 and done.out.startswith("Can not downgrade metadata.version to 20. ")
     assert done.err == "1 out of 1 operation(s) failed.\n"

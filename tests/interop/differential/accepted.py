@@ -45,6 +45,8 @@ class Accepted:
     label: str
     line: str
     why: str
+    depends_on_timing: bool = False
+    """Whether the difference may be absent."""
 
     def about(self, where: str) -> bool:
         return re.fullmatch(self.where, where) is not None
@@ -105,6 +107,7 @@ ACCEPTED: tuple[Accepted, ...] = (
         "ours 0, Kafka's 15|nodeId|host|port",
         "the topic behind the coordinator is made first: this node waits for it, Kafka lets the client ask "
         "again",
+        depends_on_timing=True,
     ),
     # -- configurations
     Accepted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.e2e.membership import (
     voters,
 )
 from tests.support.cluster import BIN, Node, free_ports, wait_for
+from tests.support.slow_disk import SlowDisk
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -281,9 +281,11 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
     nodes = controllers(tmp_path, 3, **{"controller.quorum.fetch.timeout.ms": 8000})
     with stopping(nodes):
         text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
+        disks = {}
         for node in nodes:
             node.format("--initial-controllers", text)
-            node.start()
+            disks[node.node_id] = SlowDisk(node.base)
+            node.start(env=disks[node.node_id].env)
         wait_for(
             "every directory id",
             lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes},
@@ -293,9 +295,8 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
         leader = nodes[described(nodes[0]).leader_id - 1]
         others = [n for n in nodes if n is not leader]
         assert metrics(leader)["uncommitted_voter_change"] == 0
-        for node in others:
-            assert node.proc is not None
-            node.proc.send_signal(signal.SIGSTOP)
+        for node in others:  # they fetch, and take long to write what they get
+            disks[node.node_id].set(fsync_ms=5_000)
         removing = subprocess.Popen(
             [str(BIN / "kafka-metadata-quorum"), "--bootstrap-controller", f"127.0.0.1:{leader.controller_port}",
              "remove-controller", "--controller-id", str(leader.node_id)],
@@ -317,8 +318,7 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
             "Leader", "Follower", "Follower",
         ]  # fmt: skip
         for node in others:
-            assert node.proc is not None
-            node.proc.send_signal(signal.SIGCONT)
+            disks[node.node_id].set()
         out, _ = removing.communicate(timeout=40)
         assert (removing.returncode, out.startswith(f"Removed KRaft controller {leader.node_id}")) == (
             0,

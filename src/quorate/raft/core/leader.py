@@ -237,8 +237,9 @@ def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
     elif progress.leader_end_at_fetch > 0 and q.offset >= progress.leader_end_at_fetch:
         progress.last_caught_up = progress.last_fetch
     progress.leader_end_at_fetch = end
-    leading.fetches += 1
-    progress.last_fetch, progress.last_fetch_number = now, leading.fetches
+    progress.last_fetch = now
+    if leading.voter_change is not None and leading.voter_change.fetched is not None:
+        leading.voter_change.fetched.add(key)
     progress.end = q.offset
     leading.latest_by_id[key.id] = progress
     update_check_quorum(r, key, now)

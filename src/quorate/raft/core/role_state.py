@@ -73,7 +73,6 @@ class Progress:
     key: ReplicaKey
     end: int = -1
     last_fetch: float | None = None
-    last_fetch_number: int = 0  # its place among the Fetches that the leader has received, from 1 on
     last_caught_up: float | None = None
     leader_end_at_fetch: int = -1
 
@@ -101,8 +100,8 @@ class VoterChange:
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # supported by the new voter
     supports_vote: bool = True  # whether the new voter supports Vote
-    # Set when only the majority is awaited: a Fetch with a greater number shows that a voter is alive.
-    fetches_before: int | None = None
+    # The replicas that have fetched since only the majority is awaited: they are alive.
+    fetched: set[ReplicaKey] | None = None
     majority_deadline: float = NEVER  # by which a majority of the voters after this change must fetch
     proposed: bool = False  # its record is being appended to the log
     offset: int | None = None  # of its record
@@ -117,7 +116,6 @@ class Leading:
     begin_epoch_at: float
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
     latest_by_id: dict[int, Progress] = field(default_factory=dict)  # for voters without a directory id
-    fetches: int = 0  # received from replicas in this epoch
     fetched_voters: set[int] = field(default_factory=set)  # since the check-quorum timer was reset
     parked: list[ParkedFetch] = field(default_factory=list)
     voter_change: VoterChange | None = None  # the one in progress

@@ -45,7 +45,7 @@ from quorate.raft.core.messages import (
 from quorate.raft.core.role_state import ITS_TURN, NEVER_LOST, Leading, Progress, VoterChange
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.types import NO_DIRECTORY, Endpoints
+from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             if refused is None and change.adding is not None:
                 awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.fetches_before = None
+                change.fetched = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
@@ -282,14 +282,14 @@ def _await_majority(
     """
     leading, voters = r.leading, _voters_after(r, change)
     assert leading is not None
-    if change.fetches_before is None:
-        change.fetches_before = leading.fetches
+    if change.fetched is None:
+        change.fetched = set()
         change.majority_deadline = now + r.params.check_quorum_s
         for parked in leading.parked:
             if voters.is_voter(parked.request.replica):
                 parked.deadline = now  # its sender then fetches again
                 r.wake(now)
-    lack = no_majority_reason(r, voters, change.fetches_before, now)
+    lack = no_majority_reason(r, voters, change.fetched, now)
     if lack is None:
         return None, None
     if now >= change.majority_deadline:
@@ -298,11 +298,11 @@ def _await_majority(
     return f"a majority to fetch: {lack}", None
 
 
-def no_majority_reason(r: RaftState, voters: VoterSet, fetches_before: int, now: float) -> str | None:
+def no_majority_reason(r: RaftState, voters: VoterSet, fetched: set[ReplicaKey], now: float) -> str | None:
     """Why no majority of these voters is alive, or None if one is.
 
-    A voter is alive if it has fetched after the given number of Fetches and its connection has not been lost
-    since then. The Fetch must be recent: at most 3/4 of the fetch timeout ago, since a Fetch waits for at
+    A voter is alive if it is among those that have `fetched` and its connection has not been lost since then.
+    The Fetch must be recent: at most 3/4 of the fetch timeout ago, since a Fetch waits for at
     most half of it.
     """
     silent: dict[int, str] = {}
@@ -313,7 +313,7 @@ def no_majority_reason(r: RaftState, voters: VoterSet, fetches_before: int, now:
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
             elif (
-                progress.last_fetch_number <= fetches_before
+                progress.key not in fetched
                 or progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
                 or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
             ):

@@ -212,6 +212,7 @@ COMMANDS: list[tuple[str, Command]] = [
     (rf"restart {NODE}(?: at (\S+):(\d+))?( with a torn quorum-state)?", TranscriptSession.restart),
     (rf"isolate {NODE}", lambda s, name: s.world.isolate(int(name[1:]))),
     (rf"cut {NODE} {NODE}", TranscriptSession.cut),
+    (rf"cut {NODE} to {NODE}", lambda s, a, b: s.world.cut_links.add((int(a[1:]), int(b[1:])))),
     (r"heal", lambda s: s.world.heal()),
     (rf"heal {NODE} {NODE}", TranscriptSession.heal),
     (rf"add {NODE}", TranscriptSession.add),

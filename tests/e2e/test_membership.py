@@ -34,7 +34,7 @@ def test_controllers_join_by_themselves_and_a_removed_one_does_not_until_it_is_a
             node.start()
         wait_for("three voters", lambda: set(voters(nodes[0])) == {1, 2, 3}, 30, 0.2)
         removed = quorum(nodes[0], "remove-controller", "--controller-id", 3)
-        assert f"Removed  KRaft controller 3 with directory id {directory_id(nodes[2])}" in removed
+        assert f"Removed KRaft controller 3 with directory id {directory_id(nodes[2])}" in removed
         assert re.search(r"Warning: controller 3 fetched [01]\.\d s before it was removed", removed)
         wait_for("an observer", lambda: 3 in observers(nodes[0]), 10, 0.2)
         nodes[2].stop()

@@ -33,6 +33,8 @@ these points:
 
 As in Kafka 4.4, an array has at most 1,000,000 elements and a struct at most 10,000 tagged fields.
 
+As in Kafka 4.4, an array has at most 1,000,000 elements and a struct at most 10,000 tagged fields.
+
 ## APIs
 
 The versions are those that ApiVersions advertises. A version in brackets may still change and is

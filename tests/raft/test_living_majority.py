@@ -51,6 +51,47 @@ def test_a_removal_names_a_voter_that_has_never_fetched() -> None:
     assert timed_out(ask(world, m.RemoveVoter(key(wanted))), "voter 3 has not fetched from this leader")
 
 
+@pytest.mark.parametrize("silent_s", [0.0, 0.2, 1.0])
+def test_a_voter_that_fell_silent_a_moment_ago_does_not_count(silent_s: float) -> None:
+    """Its last Fetch is recent and its connection stands, but it does not fetch again."""
+    world = quorum(3)
+    gone, wanted = others(world)
+    world.isolate(gone)
+    world.run(silent_s)
+    reply = ask(world, m.RemoveVoter(key(wanted)))
+    assert timed_out(reply, f"2 must be up, but voter {gone} has not fetched for ")
+    world.settle("the quorum works on")
+    assert lead(world).core.state.voters.ids == [1, 2, 3]
+
+
+def test_a_controller_that_fell_silent_while_it_is_added_does_not_count() -> None:
+    world = quorum(1, others=1)
+    leader = lead(world)
+    token = world.ask(leader, m.AddVoter(voter(2)))
+
+    def supports_the_level() -> bool:
+        leading = leader.core.state.leading
+        assert leading is not None
+        return leading.voter_change is not None and leading.voter_change.kraft_versions is not None
+
+    assert world.run(1, supports_the_level)
+    world.isolate(2)
+    assert world.run(40, lambda: token in leader.answers)
+    assert timed_out(leader.answers[token], f"voter {key(2)} to catch up with the log")
+    assert leader.core.state.voters.ids == [1]
+
+
+@pytest.mark.parametrize("idle_s", [0.0, 0.1, 0.3, 0.45])
+def test_living_voters_show_it_within_a_round_trip(idle_s: float) -> None:
+    """Their Fetches wait at the leader for up to half a second; it answers them."""
+    world = quorum(5, others=1)
+    world.run(idle_s)
+    for request in (m.RemoveVoter(key(others(world)[0])), m.AddVoter(voter(6))):
+        asked = world.now
+        assert ask(world, request).error == ErrorCode.NONE
+        assert world.now - asked < 0.1
+
+
 def test_a_removal_waits_for_a_voter_that_starts_to_fetch() -> None:
     world = quorum(3)
     gone, wanted = others(world)

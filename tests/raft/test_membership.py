@@ -206,6 +206,42 @@ def test_an_addition_may_be_acknowledged_before_it_is_committed() -> None:
     assert leader.core.state.members.current_offset >= leader.core.state.hwm
 
 
+@pytest.mark.parametrize("earlier", [0, 1, 2])
+def test_an_addition_whose_client_hangs_up_ends_and_the_next_one_follows(earlier: int) -> None:
+    world = quorum(1, others=1)
+    before = [world.ask(lead(world), m.AddVoter(voter(5 + i), timeout_ms=50_000)) for i in range(earlier)]
+    gone = world.ask(lead(world), m.AddVoter(voter(9), timeout_ms=50_000))
+    wanted = world.ask(lead(world), m.AddVoter(voter(2)))
+    world.run(1)
+    assert gone not in lead(world).answers
+    lead(world).step(m.Abandoned(gone))
+    assert timed_out(lead(world).answers[gone], "the client hung up, waiting for ")
+    for token in before:
+        lead(world).step(m.Abandoned(token))
+    assert world.run(2, lambda: wanted in lead(world).answers)
+    assert lead(world).answers[wanted].error == ErrorCode.NONE
+
+
+def test_an_addition_that_is_written_is_completed_although_its_client_hangs_up() -> None:
+    world = quorum(1, others=1)
+    leader = lead(world)
+    token = world.ask(leader, m.AddVoter(voter(2)))
+    assert world.run(1, lambda: len(leader.core.state.voters) == 2)
+    leader.step(m.Abandoned(token))
+    assert world.run(1, lambda: token in leader.answers)
+    assert leader.answers[token].error == ErrorCode.NONE
+
+
+def test_a_hang_up_after_the_end_of_leadership_changes_nothing() -> None:
+    world = quorum(3)
+    leader = lead(world)
+    token = world.ask(leader, m.AddVoter(voter(9)))
+    leader.step(m.Resign(leader.core.state.epoch, "test"))
+    assert leader.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.step(m.Abandoned(token))
+    assert leader.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_the_refusal_of_a_duplicate_names_the_command_that_removes_the_old_voter() -> None:
     world = quorum(3)
     replaced = voter(3)
@@ -230,7 +266,7 @@ def test_a_removal_that_times_out_names_what_it_waited_for(monkeypatch: pytest.M
     late = world.ask(leader, m.RemoveVoter(key(second)))
     world.run(1.2)
     assert timed_out(leader.answers[removing], "the new voter set to be committed")
-    assert timed_out(leader.answers[late], "an earlier change of voters to finish")
+    assert timed_out(leader.answers[late], "the voter set at offset 4 to be committed")
 
 
 @pytest.mark.parametrize(

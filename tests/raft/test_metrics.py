@@ -136,13 +136,15 @@ def test_pending_and_uncommitted_changes_of_voters_are_counted(tmp_path: Path) -
         assert told(leader)["uncommitted-voter-change"] is False
         await adding  # type: ignore[misc]
         assert told(leader)["pending-add-voter"] is False
-        # A leader that removes itself needs the other one, which has not had the time to answer.
         other = next(n for n in nodes if n is not leader)
         remove = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=leader.id, voter_directory_id=directory(leader.id)
         )
         removing = leader.client.handle(context(81, 0), remove)
         assert (told(leader)["pending-add-voter"], told(leader)["pending-remove-voter"]) == (False, True)
+        # A leader that removes itself needs the other one to commit that.
+        while leader.client.driver.state.is_voter:
+            await asyncio.sleep(0)
         assert (told(leader)["uncommitted-voter-change"], told(leader)["is-observer"]) == (True, True)
         await other.kill()
         await leader.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.server import Listener
+from quorate.protocol.api import encode_request
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
 from quorate.raft.core.voters import Voter, VoterSet
@@ -155,6 +158,44 @@ def test_a_leader_whose_connections_reset_is_replaced_well_before_any_timeout(tm
             if p is not second:
                 assert p.machine.values == [b"a", b"b"]
                 await p.stop(0.1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_additions_end_when_their_client_hangs_up(tmp_path: Path, count: int) -> None:
+    async def main() -> None:
+        [leader] = quorum(tmp_path, 1)
+        await leader.start()
+        await leader_of([leader])
+        _, writer = await asyncio.open_connection("127.0.0.1", leader.port)
+
+        def send(i: int) -> None:
+            endpoint = AddRaftVoterRequest.Listener(name=LISTENER, host="127.0.0.1", port=1)
+            request = AddRaftVoterRequest(
+                cluster_id=CLUSTER,
+                timeout_ms=50_000,
+                voter_id=i,
+                voter_directory_id=directory(i),
+                listeners=[endpoint],
+            )
+            data = encode_request(i, "tool", request, 1)
+            writer.write(struct.pack(">i", len(data)) + data)
+
+        def waiting() -> int:
+            leading = leader.client.driver.state.leading
+            assert leading is not None
+            return (leading.voter_change is not None) + len(leading.waiting_changes)
+
+        async with asyncio.timeout(10):
+            for i in range(count):
+                send(7 + i)
+            while waiting() < count:
+                await asyncio.sleep(0.005)
+            writer.close()
+            while waiting():
+                await asyncio.sleep(0.005)
+        await leader.stop()
 
     asyncio.run(main())
 

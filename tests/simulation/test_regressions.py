@@ -127,9 +127,13 @@ def test_a_removal_that_only_the_removed_has_written_is_committed_by_it() -> Non
     leader = world.await_leader()
     [other] = others(world, leader)
     assert world.run(5, lambda: other.committed == leader.committed)
-    world.isolate(leader.id)
+    [link] = other.core.state.links.values()
+    parked = link.in_flight[m.Fetch]
     leader.request_from_outside(m.RemoveVoter(leader.key))
-    assert not leader.core.state.is_voter
+    # The other voter shows that it is alive by a Fetch, whose answer does not arrive.
+    assert world.run(1, lambda: link.in_flight.get(m.Fetch, parked) is not parked)
+    world.isolate(leader.id)
+    assert world.run(1, lambda: not leader.core.state.is_voter)
     world.kill(leader.id)
     world.heal()
     leader.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, LATEST_STABLE_LEVEL, LEVELS
 from tests.support.cluster import CLUSTER_ID
 from tests.tools.shell import Shell, node, sh
 
@@ -283,7 +284,7 @@ def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
     assert directory is not None
     removal = ["remove-controller", "-i", 1, "-d", directory[1]]
     shown = sh.plain("metadata_quorum", *base, *removal, "--dry-run")
-    assert shown.out == f"DRY RUN of removing  KRaft controller 1 with directory id {directory[1]}\n"
+    assert shown.out == f"DRY RUN of removing KRaft controller 1 with directory id {directory[1]}\n"
     assert sh.plain("metadata_quorum", *base, *removal).status == 1, "the last voter stays"
     assert "not a uuid" in sh.plain("metadata_quorum", *base, "remove-controller", "-i", 1, "-d", "x").err
 
@@ -291,13 +292,19 @@ def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
 def test_features_and_versions(sh: Shell) -> None:
     base = ["--bootstrap-server", sh.node.bootstrap]
     shown = sh.plain("features", *base, "describe").out
+    latest = LEVELS[LATEST_STABLE_LEVEL].name
     line = (
-        "Feature: metadata.version\tSupportedMinVersion: 3.3-IV3\t"
-        "SupportedMaxVersion: 4.4-IV2\tFinalizedVersionLevel: 4.4-IV2\t"
+        "Feature: metadata.version                          SupportedMinVersion: 3.3-IV3          "
+        f"SupportedMaxVersion: {latest:<15}  FinalizedVersionLevel: {latest:<15}  Epoch: "
     )
     assert line in shown
-    done = sh.plain("features", *base, "upgrade", "--feature", "metadata.version=33", "--dry-run")
-    assert (done.status, done.out) == (0, "metadata.version can be upgraded to 33.\n")
+    of_node = sh.plain("features", *base, "describe", "--node-id", sh.node.node_id).out
+    assert re.sub(r"Epoch: \d+", "", of_node) == re.sub(r"Epoch: \d+", "", shown)
+    assert "No node has the id 77" in sh.plain("features", *base, "describe", "--node-id", 77).err
+    assert "must be non-negative" in sh.plain("features", *base, "describe", "--node-id", -1).err
+    level = LATEST_STABLE_LEVEL
+    done = sh.plain("features", *base, "upgrade", "--feature", f"metadata.version={level}", "--dry-run")
+    assert (done.status, done.out) == (0, f"metadata.version can be upgraded to {level}.\n")
     done = sh.plain("features", *base, "downgrade", "--feature", "metadata.version=20", "--dry-run")
     assert done.status == 1 and done.out.startswith("Can not downgrade metadata.version to 20. ")
     assert done.err == "1 out of 1 operation(s) failed.\n"
@@ -313,6 +320,33 @@ def test_features_and_versions(sh: Shell) -> None:
         "[usable: "
     )
     assert "\tJoinGroup(11): 0 to 9 [usable: 9],\n" in versions
+    assert sh("cluster", "api-versions") == versions
+
+
+def test_a_controller_is_unregistered(sh: Shell) -> None:
+    controllers = ["--bootstrap-controller", f"127.0.0.1:{sh.node.controller_port}"]
+    for where in (["--bootstrap-server", sh.node.bootstrap], controllers):
+        active = sh.plain("cluster", "unregister-controller", "--id", sh.node.node_id, *where)
+        assert active.status == 1
+        assert "Controller cannot unregister itself while it is active." in active.err
+        unknown = sh.plain("cluster", "unregister-controller", "-i", 77, *where)
+        if LATEST_STABLE_LEVEL < FIRST_CONTROLLER_UNREGISTRATION:
+            text = "The target cluster does not support the controller unregistration API.\n"
+            assert (unknown.status, unknown.out) == (0, text)
+        else:
+            assert "Controller ID 77 is not currently registered." in unknown.err
+
+
+def test_the_old_name_of_the_configuration_option_is_taken(sh: Shell, tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("request.timeout.ms=20000\n")
+    config = tmp_path / "client.properties"
+    old = sh("cluster", "cluster-id", "--config", config)
+    assert old.startswith("Option --config has been deprecated")
+    assert old.splitlines()[1] == sh("cluster", "cluster-id", "-c", config).strip()
+    both = sh.plain(
+        "cluster", "cluster-id", "-b", sh.node.bootstrap, "--config", config, "--command-config", config
+    )
+    assert (both.status, "cannot be specified together" in both.err) == (1, True)
 
 
 def test_offsets_records_and_directories(sh: Shell, tmp_path: Path) -> None:

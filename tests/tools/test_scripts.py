@@ -3,10 +3,14 @@ or ending."""
 
 from __future__ import annotations
 
+import random
+import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -89,6 +93,34 @@ def test_an_interrupt_while_a_command_imports_what_it_needs_ends_it_quietly(tmp_
         130,
         "",
     )
+
+
+def test_an_interrupt_at_any_moment_of_the_start_shows_no_code_of_ours() -> None:
+    """Before the first line of this package runs, the interpreter answers Ctrl-C by itself: it ends by the
+    signal or with a traceback of its own start ("Fatal Python error: init_import_site", or the line of the
+    console script that imports this package). From then on the script ends silently with status 130."""
+    rng = random.Random(7)
+    seen = Counter[str]()
+    for _ in range(60):
+        proc = subprocess.Popen(
+            [str(BIN / "kafka-topics"), "--bootstrap-server", "127.0.0.1:1", "--list"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(rng.uniform(0, 0.25))  # the moments are the subject of the test
+        proc.send_signal(signal.SIGINT)
+        out, err = proc.communicate(timeout=20)
+        assert out == ""
+        files = re.findall(r'File "(.+?)"', err)
+        assert not [file for file in files if "/quorate/" in file and not file.endswith("/__init__.py")], err
+        if "Traceback" in err or "Fatal" in err:
+            assert proc.returncode in (1, -signal.SIGINT), err
+            seen["the interpreter's traceback"] += 1
+        else:
+            assert proc.returncode in (130, -signal.SIGINT), err
+            seen["silence" if not err else "a message of the tool"] += 1
+    assert seen["silence"] > 10, seen
 
 
 def test_an_interrupt_while_the_interpreter_ends_is_no_traceback() -> None:

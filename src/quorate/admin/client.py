@@ -87,6 +87,7 @@ class AdminClient:
         self.add_raft_voter = cluster.add_raft_voter
         self.remove_raft_voter = cluster.remove_raft_voter
         self.unregister_broker = cluster.unregister_broker
+        self.unregister_controller = cluster.unregister_controller
         self.describe_features = cluster.describe_features
         self.update_features = cluster.update_features
         self.api_versions = cluster.api_versions

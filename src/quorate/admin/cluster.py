@@ -142,11 +142,25 @@ class ClusterOperations:
             lambda a: check(a.error_code, a.error_message),
         )
 
+    async def unregister_controller(self, controller_id: int) -> None:
+        """Removes the registration of a controller (KIP-1312). Raises KafkaError."""
+        await self.transport.call(
+            messages.UnregisterControllerRequest(controller_id=controller_id),
+            lambda a: check(a.error_code, a.error_message),
+        )
+
     # -- features and versions
     # ----------------------------------------------------------------------------------------------
 
-    async def describe_features(self) -> Features:
-        """Returns the features that the node supports and the levels that are finalized."""
+    async def describe_features(self, node: Node | None = None) -> Features:
+        """Returns the features that the node, or any, supports and the levels that are finalized."""
+        if node is not None:
+            connection = await self.transport.connection((node.host, node.port))
+            return Features(
+                supported=dict(connection.supported_features),
+                finalized=dict(connection.finalized_features),
+                epoch=connection.finalized_features_epoch,
+            )
         answer = await self.transport.call(
             messages.ApiVersionsRequest(client_software_name="quorate", client_software_version="1"),
             lambda a: check(a.error_code),

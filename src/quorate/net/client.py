@@ -39,9 +39,8 @@ MAX_RESPONSE_BYTES = 256 << 20
 """A Fetch response may exceed fetch.max.bytes (50 MiB) by one batch of at most socket.request.max.bytes
 (100 MiB)."""
 
-_API_VERSIONS_VERSION = 4
-"""Version 5 only adds the cluster and the node that the client expects (KIP-1242), which this client does not
-send. A server before 4.4 would answer it with UNSUPPORTED_VERSION, which costs a round trip."""
+_LAST_VERSIONS: dict[int, int] = {ApiKey.API_VERSIONS: 4, ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+"""ApiVersions 5 only adds the expected server (KIP-1242); later versions for offsets have no topic names."""
 
 _PREFIX = struct.Struct(">i")
 
@@ -145,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
 
     async def _negotiate(self) -> None:
-        version = _API_VERSIONS_VERSION
+        version = _LAST_VERSIONS[ApiKey.API_VERSIONS]
         while True:
             request = api_versions.ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=__version__
@@ -167,14 +166,15 @@ class Connection(asyncio.BufferedProtocol):
         self.finalized_features_epoch = answer.finalized_features_epoch
 
     def version_for(self, api_key: int) -> int:
-        """The highest version that both ends support. Raises UnsupportedVersion."""
+        """The highest version that both ends use. Raises UnsupportedVersion."""
         spec = REGISTRY[api_key]
+        last = _LAST_VERSIONS.get(api_key, spec.max_version)
         if not self.api_versions:
-            return spec.max_version
+            return last
         offered = self.api_versions.get(api_key)
         if offered is None:
             raise UnsupportedVersion(f"{self.peer} does not serve {ApiKey(api_key).name}")
-        version = min(spec.max_version, offered[1])
+        version = min(last, offered[1])
         if version < max(spec.min_version, offered[0]):
             raise UnsupportedVersion(
                 f"{self.peer} serves {ApiKey(api_key).name} in versions {offered[0]} to {offered[1]}, "

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from quorate import __version__
 
-KAFKA_VERSION = "4.1.1"
+KAFKA_VERSION = "4.4.0"
 """The release of Apache Kafka whose formats and protocol this implementation has."""
 
 

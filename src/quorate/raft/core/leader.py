@@ -242,6 +242,8 @@ def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
         progress.last_caught_up = progress.last_fetch
     progress.leader_end_at_fetch = end
     progress.last_fetch = now
+    if leading.voter_change is not None and leading.voter_change.fetched is not None:
+        leading.voter_change.fetched.add(key)
     progress.end = q.offset
     leading.latest_by_id[key.id] = progress
     update_check_quorum(r, key, now)

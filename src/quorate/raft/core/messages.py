@@ -340,6 +340,13 @@ class UpgradeKraftVersion:
     token: Token
 
 
+@dataclass(slots=True, eq=False)
+class Abandoned:
+    """The sender of an AddVoter request no longer waits for its answer."""
+
+    token: Token
+
+
 Event = (
     Received
     | Replied
@@ -355,6 +362,7 @@ Event = (
     | Resign
     | Shutdown
     | UpgradeKraftVersion
+    | Abandoned
 )
 
 # --- effects --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import random
 from quorate.raft.core import election, follower, leader, log_progress, transitions
 from quorate.raft.core.membership import auto_join, kraft_version, update_voter, voter_changes
 from quorate.raft.core.messages import (
+    Abandoned,
     AddVoter,
     Appended,
     BeginEpoch,
@@ -164,6 +165,8 @@ class Raft:
                     transitions.become_resigned(r, now)
             case UpgradeKraftVersion():
                 kraft_version.on_upgrade(r, event, now)
+            case Abandoned():
+                voter_changes.on_abandoned(r, event.token)
             case Timeout():
                 pass
         return _finish(r, now)

@@ -100,7 +100,9 @@ class VoterChange:
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # supported by the new voter
     supports_vote: bool = True  # whether the new voter supports Vote
-    no_majority_since: float | None = None  # no majority of the voters after this change is alive
+    # The replicas that have fetched since only the majority is awaited: they are alive.
+    fetched: set[ReplicaKey] | None = None
+    majority_deadline: float = NEVER  # by which a majority of the voters after this change must fetch
     proposed: bool = False  # its record is being appended to the log
     offset: int | None = None  # of its record
 

@@ -5,6 +5,7 @@
 - `delivery`: delivers committed batches to the listeners.
 - `proposals`: records proposed and not yet written.
 - `responses`: answers requests of other nodes.
+- `hang_ups`: ends requests whose clients hang up.
 - `request_sender`: sends requests to other nodes.
 - `transport`: connections to other nodes.
 - `wire`: Kafka's messages and the core's.

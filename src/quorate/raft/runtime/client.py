@@ -18,6 +18,7 @@ from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import RaftListener
 from quorate.raft.runtime.driver import RaftDriver
+from quorate.raft.runtime.hang_ups import HangUps
 from quorate.raft.runtime.interfaces import Clock, LoopClock, Transport
 from quorate.raft.runtime.metrics import Metric, RaftMeters, ignored_static_voters, raft_metrics
 from quorate.raft.runtime.responses import InboundRequest, UpgradeToken
@@ -68,6 +69,7 @@ class RaftClient:
         self._files = files
         self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
         self._registered_early: list[RaftListener] = []
+        self._hang_ups = HangUps(self._abandoned)
         self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = (
             dict.fromkeys(_ROUTES, self.handle)
         )
@@ -210,7 +212,13 @@ class RaftClient:
         if token.response is not None:
             return token.response
         token.future = asyncio.get_running_loop().create_future()
+        if isinstance(decoded, m.AddVoter) and ctx.connection is not None:
+            self._hang_ups.watch(ctx.connection, token, token.future)
         return token.future
+
+    def _abandoned(self, token: m.Token) -> None:
+        if self.failure is None:
+            self.driver.step(m.Abandoned(token))
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
-"""kafka-broker-api-versions: prints the APIs and versions of every broker."""
+"""kafka-broker-api-versions: prints the APIs and versions of every broker. Since Kafka 4.4 it is called
+`kafka-cluster api-versions`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 
 from quorate.admin.client import AdminClient
@@ -23,16 +25,22 @@ def _main(argv: Sequence[str]) -> int:
     )
     add_connection(parser, controllers=True)
     args = parser.parse_args(argv)
+    print(
+        "WARNING: kafka-broker-api-versions is deprecated and will be removed in the next major release. "
+        "Use 'kafka-cluster api-versions' instead.",
+        file=sys.stderr,
+    )
     try:
-        return with_admin(args, lambda admin: _versions(admin, args))
+        return with_admin(args, lambda admin: print_versions(admin, args))
     except (KafkaError, NetError) as error:
         raise ToolError(error_text(error)) from error
 
 
-async def _versions(admin: AdminClient, args: argparse.Namespace) -> int:
+async def print_versions(admin: AdminClient, args: argparse.Namespace) -> int:
+    """Prints what each node serves, by node id. Returns 1 if a node did not answer."""
     listener = "controller" if args.bootstrap_controller else "broker"
     status = 0
-    for node in (await admin.describe_cluster()).nodes:
+    for node in sorted((await admin.describe_cluster()).nodes, key=lambda node: node.id):
         try:
             print(f"{node} -> {describe(await admin.api_versions(node), listener)}")
         except NetError as error:

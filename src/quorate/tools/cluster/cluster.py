@@ -1,4 +1,4 @@
-"""kafka-cluster: prints the cluster id and the endpoints, and unregisters brokers."""
+"""kafka-cluster: prints the cluster id, the endpoints and the API versions, and unregisters nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from quorate.admin.errors import ErrorCode, KafkaError, NetError, UnsupportedVer
 from quorate.admin.types import Node
 from quorate.tools.client.admin_client import with_admin
 from quorate.tools.client.options import tool_parser
+from quorate.tools.cluster.broker_api_versions import print_versions
 from quorate.tools.command_line import Parser, ToolError, run
 
 
@@ -19,25 +20,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = tool_parser("kafka-cluster", "The Kafka cluster tool.")
-    commands = parser.add_subparsers(dest="command", metavar="{cluster-id,unregister,list-endpoints}")
+    commands = parser.add_subparsers(
+        dest="command",
+        metavar="{cluster-id,unregister,unregister-controller,list-endpoints,api-versions}",
+    )
     cluster_id = commands.add_parser(
         "cluster-id", aliases=["id"], help="Get information about the ID of a cluster."
     )
     unregister = commands.add_parser("unregister", help="Unregister a broker.")
+    unregister_controller = commands.add_parser("unregister-controller", help="Unregister a controller.")
     endpoints = commands.add_parser("list-endpoints", help="List endpoints")
-    for command in (cluster_id, unregister, endpoints):
+    versions = commands.add_parser(
+        "api-versions", help="Get information about the api versions of the brokers or controllers."
+    )
+    for command in (cluster_id, unregister, unregister_controller, endpoints, versions):
         command.add_argument("--bootstrap-server", "-b", help="Brokers to connect to, host:port,host:port.")
         command.add_argument(
             "--bootstrap-controller", "-C", help="Controllers to connect to, host:port,host:port."
         )
-        command.add_argument(
-            "--config",
-            "--command-config",
-            "-c",
-            dest="command_config",
-            help="Properties of the admin client.",
-        )
+        command.add_argument("--command-config", "-c", help="Properties of the admin client.")
+        command.add_argument("--config", help="(DEPRECATED) The same.")
     unregister.add_argument("--id", "-i", type=int, required=True, help="The ID of the broker to unregister.")
+    unregister_controller.add_argument(
+        "--id", "-i", type=int, required=True, help="The ID of the controller to unregister."
+    )
     endpoints.add_argument("--include-fenced-brokers", action="store_true", help="List fenced brokers too.")
     endpoints.add_argument(
         "--start-time", action="store_true", help="When each node started, where the cluster reports it."
@@ -50,7 +56,20 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.command is None:
         parser.error("too few arguments")
-    work = {"unregister": _unregister, "list-endpoints": _endpoints}.get(args.command, _cluster_id)
+    if args.config is not None:
+        if args.command_config is not None:
+            parser.error("--config and --command-config cannot be specified together.")
+        print(
+            "Option --config has been deprecated and will be removed in a future version. Use "
+            "--command-config instead."
+        )
+        args.command_config = args.config
+    work = {
+        "unregister": _unregister,
+        "unregister-controller": _unregister_controller,
+        "list-endpoints": _endpoints,
+        "api-versions": print_versions,
+    }.get(args.command, _cluster_id)
     try:
         return with_admin(args, lambda admin: work(admin, args))
     except (KafkaError, NetError) as error:
@@ -76,6 +95,18 @@ async def _unregister(admin: AdminClient, args: argparse.Namespace) -> int:
         print("The target cluster does not support the broker unregistration API.")
         return 0
     print(f"Broker {args.id} is no longer registered.")
+    return 0
+
+
+async def _unregister_controller(admin: AdminClient, args: argparse.Namespace) -> int:
+    try:
+        await admin.unregister_controller(args.id)
+    except (UnsupportedVersion, KafkaError) as error:
+        if isinstance(error, KafkaError) and error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        print("The target cluster does not support the controller unregistration API.")
+        return 0
+    print(f"Controller {args.id} is no longer registered.")
     return 0
 
 

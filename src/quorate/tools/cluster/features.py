@@ -27,7 +27,8 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(
         dest="command", metavar="{describe,upgrade,downgrade,disable,version-mapping,feature-dependencies}"
     )
-    commands.add_parser("describe", help="Describes the current active feature flags.")
+    describe = commands.add_parser("describe", help="Describes the current active feature flags.")
+    describe.add_argument("--node-id", type=int, help="The node that is asked; any without it.")
     upgrade = commands.add_parser("upgrade", help="Upgrade one or more feature flags.")
     downgrade = commands.add_parser("downgrade", help="Downgrade one or more feature flags.")
     disable = commands.add_parser(
@@ -80,7 +81,7 @@ def _main(argv: Sequence[str]) -> int:
         return storage.main([args.command, *_storage_arguments(args)])
     try:
         if args.command == "describe":
-            return with_admin(args, _describe)
+            return with_admin(args, lambda admin: _describe(admin, args))
         updates = _updates(args)
         return with_admin(args, lambda admin: _update(admin, args, updates))
     except (KafkaError, NetError) as error:
@@ -101,15 +102,24 @@ def level_text(feature: str, level: int) -> str:
     return f"UNKNOWN {level}" if known is None else known.name
 
 
-async def _describe(admin: AdminClient) -> int:
-    found = await admin.describe_features()
+async def _describe(admin: AdminClient, args: argparse.Namespace) -> int:
+    node = None
+    if args.node_id is not None:
+        if args.node_id < 0:
+            raise ToolError(f"Invalid node id {args.node_id}: must be non-negative.")
+        nodes = (await admin.describe_cluster()).nodes
+        node = next((n for n in nodes if n.id == args.node_id), None)
+        if node is None:
+            ids = ", ".join(str(n.id) for n in nodes)
+            raise ToolError(f"No node has the id {args.node_id}; there are {ids}.")
+    found = await admin.describe_features(node)
     epoch = str(found.epoch) if found.epoch >= 0 else "-"
     for feature, (low, high) in sorted(found.supported.items()):
         level = found.finalized.get(feature, 0)
         least, most = level_text(feature, low), level_text(feature, high)
         print(
-            f"Feature: {feature}\tSupportedMinVersion: {least}\tSupportedMaxVersion: {most}"
-            f"\tFinalizedVersionLevel: {level_text(feature, level)}\tEpoch: {epoch}"
+            f"Feature: {feature:<40}  SupportedMinVersion: {least:<15}  SupportedMaxVersion: {most:<15}  "
+            f"FinalizedVersionLevel: {level_text(feature, level):<15}  Epoch: {epoch}"
         )
     return 0
 

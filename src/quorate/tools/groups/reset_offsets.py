@@ -124,11 +124,13 @@ async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequenc
 
 
 def _show(plans: Mapping[str, Plan]) -> None:
+    group = max([15, *map(len, plans)])
+    topic = max([15, *(len(tp.topic) for plan in plans.values() for tp in plan)])
     if plans:
-        print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}", end="")
+        print(f"\n{'GROUP':<{group}} {'TOPIC':<{topic}} {'PARTITION':<10} NEW-OFFSET", end="")
     for group_id, plan in plans.items():
         for tp, offset in sorted(plan.items()):
-            print(f"\n{group_id:<30} {tp.topic:<30} {tp.partition:<10} {offset:<15}", end="")
+            print(f"\n{group_id:<{group}} {tp.topic:<{topic}} {tp.partition:<10} {offset}", end="")
     print()
 
 

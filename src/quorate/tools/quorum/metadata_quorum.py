@@ -56,6 +56,11 @@ def _parser() -> Parser:
         "-d",
         help="The directory ID of the controller to remove; by default that of the voter with this id.",
     )
+    remove.add_argument(
+        "--unregister",
+        action="store_true",
+        help="Also unregister the controller after it has been removed from the voter set.",
+    )
     for command in (add, remove):
         command.add_argument(
             "--dry-run", action="store_true", help="Print what would be done, but do not do it."

@@ -1,4 +1,5 @@
-"""`kafka-metadata-quorum remove-controller`: removes a voter from the quorum (KIP-853)."""
+"""`kafka-metadata-quorum remove-controller`: removes a voter from the quorum (KIP-853), and its
+registration (KIP-1312)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quorate.admin.client import AdminClient
-from quorate.admin.errors import ErrorCode, KafkaError, NetError, java_text
+from quorate.admin.errors import ErrorCode, KafkaError, NetError, UnsupportedVersion, java_text
 from quorate.protocol.uuids import parse_uuid, uuid_text
 from quorate.tools.client.admin_client import with_admin
 from quorate.tools.command_line import ToolError
@@ -66,8 +67,39 @@ def remove_controller(args: argparse.Namespace) -> int:
 
 
 def _print_removed(args: argparse.Namespace, directory_id: bytes) -> None:
-    verb = "DRY RUN of removing " if args.dry_run else "Removed "
+    verb = "DRY RUN of removing" if args.dry_run else "Removed"
     print(f"{verb} KRaft controller {args.controller_id} with directory id {uuid_text(directory_id)}")
+    if args.dry_run and args.unregister:
+        print(f"DRY RUN of unregistering KRaft controller {args.controller_id}")
+
+
+async def _remove(admin: AdminClient, args: argparse.Namespace, directory_id: bytes) -> None:
+    """Removes the voter. With `--unregister`, an error that leaves only the registration to be removed names
+    the command for that."""
+    try:
+        await admin.remove_raft_voter(args.controller_id, directory_id)
+    except (KafkaError, UnsupportedVersion) as error:
+        left = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.VOTER_NOT_FOUND)
+        if not args.unregister or (isinstance(error, KafkaError) and error.code not in left):
+            raise
+        raise _not_unregistered(args, f"Failed to remove KRaft voter {args.controller_id}", error) from error
+
+
+async def _unregister(admin: AdminClient, args: argparse.Namespace) -> None:
+    try:
+        await admin.unregister_controller(args.controller_id)
+    except (KafkaError, NetError) as error:
+        what = f"Failed to unregister controller {args.controller_id}"
+        raise _not_unregistered(args, what, error) from error
+    print(f"Unregistered KRaft controller {args.controller_id}")
+
+
+def _not_unregistered(args: argparse.Namespace, what: str, error: Exception) -> ToolError:
+    reason = error.message if isinstance(error, KafkaError) and error.message else str(error)
+    return ToolError(
+        f"{what}: {reason.rstrip('.')}. To unregister the controller from the cluster, run `kafka-cluster "
+        f"unregister-controller --id {args.controller_id}`."
+    )
 
 
 async def remove_voter(admin: AdminClient, args: argparse.Namespace, directory_id: bytes | None) -> int:
@@ -81,8 +113,10 @@ async def remove_voter(admin: AdminClient, args: argparse.Namespace, directory_i
         directory_id = voter.directory_id
     if not args.dry_run:
         with _explaining_unknown_outcome(args, f"controller {args.controller_id} may still be removed"):
-            await admin.remove_raft_voter(args.controller_id, directory_id)
+            await _remove(admin, args, directory_id)
     _print_removed(args, directory_id)
+    if args.unregister and not args.dry_run:
+        await _unregister(admin, args)
     if voter is None or voter.directory_id != directory_id:
         return 0
     # The leader's own last fetch is the time of its response.

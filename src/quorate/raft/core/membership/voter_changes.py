@@ -10,13 +10,15 @@ preconditions hold:
 3. The current voter set is committed.
 4. For an addition: the new voter has caught up, and its ApiVersions response lists Vote and a range that
    contains the current kraft.version.
-5. A majority of the new voter set is alive. A voter set takes effect when it is appended, so one without a
-   living majority could never be committed. Apache Kafka does not check this.
+5. A majority of the new voter set is alive: each of its voters has fetched after the other preconditions
+   held. The leader answers the Fetches that wait in it, so that this takes one round trip. A voter set
+   takes effect when it is appended, so one without a living majority could never be committed. Apache Kafka
+   does not check this.
 
 The change takes effect when its record is appended. It is answered when the record is committed, or
 already when it is appended if AckWhenCommitted is false. A removal may overtake an addition that still
 waits. A request that waits too long is answered with REQUEST_TIMED_OUT, and the message names what it
-waited for.
+waited for. An addition ends when its client hangs up, unless its record is being written already.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ from quorate.raft.core.messages import (
 from quorate.raft.core.role_state import ITS_TURN, NEVER_LOST, Leading, Progress, VoterChange
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.types import NO_DIRECTORY, Endpoints
+from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 
 logger = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
-# The limit for any timeout_ms: the sender may be gone, and a request cannot be cancelled.
+# The limit for any timeout_ms: the sender may be gone without a trace.
 MAX_ADD_TIMEOUT_S = 60.0
 # A Fetch may still be handled this long after the loss of the connection on which it came.
 LOST_CONNECTION_GRACE_S = 0.1
@@ -207,7 +209,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             if refused is None and change.adding is not None:
                 awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.no_majority_since = None
+                change.fetched = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
@@ -278,24 +280,30 @@ def _await_majority(
 
     The voters have the check-quorum timeout to fetch again.
     """
-    lack = no_majority_reason(r, _voters_after(r, change), now)
+    leading, voters = r.leading, _voters_after(r, change)
+    assert leading is not None
+    if change.fetched is None:
+        change.fetched = set()
+        change.majority_deadline = now + r.params.check_quorum_s
+        for parked in leading.parked:
+            if voters.is_voter(parked.request.replica):
+                parked.deadline = now  # its sender then fetches again
+                r.wake(now)
+    lack = no_majority_reason(r, voters, change.fetched, now)
     if lack is None:
-        change.no_majority_since = None
         return None, None
-    if change.no_majority_since is None:
-        change.no_majority_since = now
-    until = change.no_majority_since + r.params.check_quorum_s
-    if now >= until:
+    if now >= change.majority_deadline:
         return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
-    r.wake(until)
+    r.wake(change.majority_deadline)
     return f"a majority to fetch: {lack}", None
 
 
-def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None:
+def no_majority_reason(r: RaftState, voters: VoterSet, fetched: set[ReplicaKey], now: float) -> str | None:
     """Why no majority of these voters is alive, or None if one is.
 
-    A voter is alive if its last Fetch is recent and its connection has not been lost since then. The limit is
-    3/4 of the fetch timeout, since a Fetch waits for at most half of it.
+    A voter is alive if it is among those that have `fetched` and its connection has not been lost since then.
+    The Fetch must be recent: at most 3/4 of the fetch timeout ago, since a Fetch waits for at
+    most half of it.
     """
     silent: dict[int, str] = {}
     for voter in voters:
@@ -305,7 +313,8 @@ def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
             elif (
-                progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
+                progress.key not in fetched
+                or progress.last_fetch < lost_at + LOST_CONNECTION_GRACE_S
                 or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
             ):
                 silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"
@@ -361,6 +370,23 @@ def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
         return True
     change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
     return False
+
+
+def on_abandoned(r: RaftState, token: Token) -> None:
+    """Ends an addition whose sender has hung up, unless its record is being written: nobody would learn of
+    the new voter."""
+    leading = r.leading
+    if leading is None:
+        return
+    for change in (leading.voter_change, *leading.waiting_changes):
+        if change is None or change.token is not token or change.proposed:
+            continue
+        if change is leading.voter_change:
+            leading.voter_change = None
+        else:
+            leading.waiting_changes.remove(change)
+        refuse(r, token, ErrorCode.REQUEST_TIMED_OUT, f"the client hung up, waiting for {change.waits_for}")
+        return
 
 
 def on_appended(r: RaftState, offset: int) -> None:

@@ -230,6 +230,13 @@ class ReplicationChecker:
             )
         self.check_members(key, history)
 
+    def adopted(self, broker: int, key: Key) -> None:
+        """A leader has taken a log whose topic id was lost with the power. It may be that of a deleted topic
+        of the same name."""
+        history = self.guaranteed(key)
+        if history is not None:
+            self._forfeit(history, "a leader has a log without topic id")
+
     def appended(self, broker: int, key: Key, batches: list[Batch]) -> None:
         """A replica has appended batches."""
         log = self.logs.setdefault((broker, key), LogModel())
@@ -347,7 +354,8 @@ class ReplicationChecker:
         for member in history.eligible():
             log = self._log(member, key)
             if committed.match(log) >= committed.end:
-                history.incomplete.discard(member)
+                if member not in self._stopped:
+                    history.incomplete.discard(member)
             elif member not in history.incomplete:
                 raise InvariantError(
                     f"committed stays: {history.name} is committed up to {committed.end}, but {member} of the "

@@ -230,11 +230,14 @@ class Cluster(Environment):
         return all(self.brokers[broker].has_new_disk for broker in candidates)
 
     def _real_log(self, broker: int, key: Key) -> PartitionLog | None:
-        server = self.brokers[broker].server
-        history = self.checker.partitions[key]
-        if server is None:
+        """The log of a replica. Opens it as a request would, which begins the leader's epoch in it."""
+        current = self.brokers[broker].current
+        if current is None or current.server is None:
             return None
-        return server.logs.get(history.name.rpartition("-")[0], key[1])
+        for hosted in current.server.replicas.partitions.values():
+            if (hosted.topic_id, hosted.partition) == key:
+                return current.context.copy().run(lambda hosted: hosted.log, hosted)
+        return None
 
     def _compare_logs(self, key: Key, history: PartitionHistory) -> None:
         models: dict[int, LogModel] = {}

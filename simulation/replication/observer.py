@@ -108,10 +108,18 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
 
         stack.enter_context(mock.patch.object(PartitionLog, "open", staticmethod(open_log)))
 
+        @reporting
+        def adopted(log: PartitionLog) -> None:
+            key = _key(log)
+            if key is not None:
+                checker.adopted(_broker().broker_id, key)
+
         def adopting(real: Callable[..., Any]) -> Callable[..., Any]:
             def adopt(self: PartitionLog, topic_id: bytes) -> None:
                 real(self, topic_id)
                 opened(self)
+                if self.log_end_offset > 0:
+                    adopted(self)
 
             return adopt
 

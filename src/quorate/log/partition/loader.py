@@ -151,6 +151,8 @@ def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:
             f"{log.directory} belongs to another topic of the same name: its {FILE_NAME} differs",
         )
     metadata.topic_id = on_disk
+    if not clean:
+        metadata.unsynced_by_predecessor()
 
 
 def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:

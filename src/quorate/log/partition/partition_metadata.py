@@ -36,6 +36,10 @@ class PartitionMetadataFile:
             write_topic_id(os.path.join(directory, FILE_NAME), self.topic_id, sync=False)
         self._unsynced = True
 
+    def unsynced_by_predecessor(self) -> None:
+        """Notes that a process that was killed may have written the file without fsync."""
+        self._unsynced = True
+
     def sync(self, directory: str) -> None:
         """Makes the file durable. Raises OSError."""
         if self._unsynced:

@@ -441,3 +441,20 @@ class ReplicationChecker:
                 f"consumed: a consumer of {history.name} reads epoch {epoch} crc {crc:08x} at {base}, where "
                 f"{batch} is committed (up to {history.committed.end})"
             )
+
+    def committed(self, key: Key) -> tuple[int, int]:
+        """The leader epoch of a partition and the end of what is committed."""
+        history = self.partitions.get(key)
+        return (-1, 0) if history is None else (history.image.leader_epoch, history.committed.end)
+
+    def latest_offset(self, key: Key, offset: int, leader_epoch: int, before: tuple[int, int]) -> None:
+        """A client has received the latest offset. `before` is the leader epoch and the end of what was
+        committed when it sent its request."""
+        history = self.guaranteed(key)
+        if history is None or (leader_epoch, leader_epoch) != (before[0], history.image.leader_epoch):
+            return  # another leader has answered, which may have been deposed
+        if offset < before[1]:
+            raise InvariantError(
+                f"high watermark: a client of {history.name} gets {offset} as the latest offset from the "
+                f"leader of epoch {leader_epoch}, but {before[1]} was committed before"
+            )

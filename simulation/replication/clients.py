@@ -21,7 +21,7 @@ from simulation.replication.checker import Key
 from simulation.replication.environment import Environment
 from simulation.replication.process import PORT, BrokerProcess, ClientOwner
 
-EARLIEST = -2
+LATEST, EARLIEST = -1, -2
 _REQUEST_S = 4.0
 _DONE = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -233,7 +233,10 @@ class Consumer:
                 continue
             key = clients.rng.choice(keys)
             try:
-                progressed = await self._fetch(key, clients.channel(self._number, clients.leader(key)))
+                channel = clients.channel(self._number, clients.leader(key))
+                progressed = await self._fetch(key, channel)
+                if clients.rng.random() < 0.1:
+                    await self._check_latest(key, channel)
             except (NetError, OSError):
                 progressed = False
             if not progressed:
@@ -276,17 +279,29 @@ class Consumer:
         return self._positions[key] != position
 
     async def _earliest(self, key: Key, channel: NodeChannel, position: int) -> int:
+        answer = await self._offset(key, channel, EARLIEST)
+        return position if answer is None or answer.error_code else int(answer.offset)
+
+    async def _check_latest(self, key: Key, channel: NodeChannel) -> None:
+        """Requests the latest offset, which must not fall with a new leader (KIP-207)."""
+        committed = self._clients.environment.checker.committed(key)
+        answer = await self._offset(key, channel, LATEST)
+        if answer is not None and not answer.error_code:
+            self._clients.environment.checker.latest_offset(
+                key, answer.offset, answer.leader_epoch, committed
+            )
+
+    async def _offset(self, key: Key, channel: NodeChannel, timestamp: int) -> Any:
         clients = self._clients
         if not clients.exists(key):
-            return position
-        partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=key[1], timestamp=EARLIEST)
+            return None
+        partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=key[1], timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[ListOffsetsRequest.ListOffsetsTopic(name=clients.name(key), partitions=[partition])],
         )
         response = await channel.call(request, _REQUEST_S)
-        answer = response.topics[0].partitions[0]
-        return position if answer.error_code else int(answer.offset)
+        return response.topics[0].partitions[0] if clients.exists(key) else None
 
 
 def _batches(records: Any) -> Iterable[tuple[Any, Any]]:

@@ -165,8 +165,11 @@ class ReplicationChecker:
                 f"ELR {list(before.elr)}"
             )
         self._coverage["last known leaders elected" if is_last_known else "unclean elections"] += 1
-        if history.committed.match(self._log(image.leader, key)) < history.committed.end:
-            if is_last_known and image.leader not in history.incomplete:
+        if not is_last_known:
+            # The leader that was deposed may commit records without the new one until it learns that.
+            self._forfeit(history, "unclean election")
+        elif history.committed.match(self._log(image.leader, key)) < history.committed.end:
+            if image.leader not in history.incomplete:
                 raise InvariantError(
                     f"leader: {image.leader}, the last known leader of {history.name}, has only "
                     f"{self._log(image.leader, key).matched} of {history.committed.end} committed records"
@@ -263,11 +266,11 @@ class ReplicationChecker:
             self._trace(f"b{broker}", f"restarts {history.name} at {offset}")
             self.check_members(key, history)
 
-    def serves(self, broker: int, keys: set[Key]) -> None:
-        """A broker has started and has the logs of `keys`."""
+    def serves(self, broker: int, keys: set[Key] | None) -> None:
+        """A broker has started. `keys` are the partitions whose logs it has, None if not all are known."""
         self._stopped.discard(broker)
         for known, key in list(self.logs):
-            if known == broker and key not in keys:
+            if known == broker and keys is not None and key not in keys:
                 self.removed(broker, key)
 
     def removed(self, broker: int, key: Key) -> None:

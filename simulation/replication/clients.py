@@ -59,6 +59,11 @@ class Clients:
     def exists(self, key: Key) -> bool:
         return key[0] in self._image().topics.by_id
 
+    def has_leader(self, key: Key) -> bool:
+        """Whether the metadata has a leader. Without one a producer gives up at the end."""
+        topic = self._image().topics.by_id.get(key[0])
+        return topic is not None and topic.partitions[key[1]].leader >= 0
+
     def name(self, key: Key) -> str:
         return self._image().topics.by_id[key[0]].name
 
@@ -156,7 +161,9 @@ class Producer:
             state = self._states[key] = _ProducerState(clients.last_number)
         batch, count = self._batch(state)
         crc = parse_header(batch).crc
-        while clients.exists(key):
+        while clients.running or clients.has_leader(key):
+            if not clients.exists(key):
+                break
             channel = clients.channel(self._number, clients.leader(key))
             try:
                 response = await channel.call(_produce(clients.name(key), key, batch, -1), _REQUEST_S)

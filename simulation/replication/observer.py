@@ -219,11 +219,22 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
         def advancing(real: Callable[..., Any]) -> Callable[..., Any]:
             def move(self: Partition, log: PartitionLog, offset: int) -> bool:
                 reached = min(offset, log.log_end_offset)
-                if reached > log.high_watermark:
+                if self.is_leader and reached > log.high_watermark:
                     advanced(self, reached)  # before the requests that wait for it are answered
                 return bool(real(self, log, offset))
 
             return move
 
+        def following(real: Callable[..., Any]) -> Callable[..., Any]:
+            def follow(self: Partition, high_watermark: int, log_start_offset: int) -> None:
+                before = self.log.high_watermark
+                real(self, high_watermark, log_start_offset)
+                # After the log start: below it, a follower may have records that the leader no longer has.
+                if self.log.high_watermark > before:
+                    advanced(self, self.log.high_watermark)
+
+            return follow
+
+        wrap(Partition, "follow_offsets", following)
         wrap(Partition, "_move_high_watermark", advancing)
         yield

@@ -245,9 +245,10 @@ class BrokerProcess:
         incarnation.dispatcher = dispatcher
         self.may_have_lost = self.died_in_step = False
         self.environment.trace(self.host, "serves")
-        self.environment.checker.serves(
-            self.id, {(log.topic_id, log.partition) for log in server.logs.all_logs() if log.topic_id}
-        )
+        found = None  # a failed directory may have more logs
+        if len(server.logs.online_dirs()) == len(self.disks):
+            found = {(log.topic_id, log.partition) for log in server.logs.all_logs() if log.topic_id}
+        self.environment.checker.serves(self.id, found)
 
     def failed(self, incarnation: Incarnation, error: BaseException) -> None:
         """Handles an error after which the broker cannot go on. With a failing disk that is right, and it

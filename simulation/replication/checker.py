@@ -145,6 +145,9 @@ class ReplicationChecker:
                 history.failed.discard(member)
             elif member in history.incomplete or member in self._stopped:
                 history.failed.add(member)
+        if not before.isr and image.leader < 0 and image.isr and self.unclean_elections:
+            # The cancellation of a reassignment of a partition without ISR (PartitionReassignmentRevert).
+            self._forfeit(history, "unclean cancellation")
         history.failed.intersection_update(image.replicas)
         history.incomplete.intersection_update(image.replicas)
         self._judge(history)
@@ -226,7 +229,8 @@ class ReplicationChecker:
         history = self.guaranteed(key)
         if history is None:
             return
-        if before is not None and before.end > log.end and not may_have_lost and not died_in_step:
+        is_shorter = before is not None and before.directory == log.directory and before.end > log.end
+        if before is not None and is_shorter and not may_have_lost and not died_in_step:
             raise InvariantError(
                 f"recovery: the log of {history.name} on {broker} ended at {before.end} and now ends at "
                 f"{log.end}"

@@ -30,6 +30,8 @@ class LogModel:
     matched: int = 0
     """All batches below this offset are those that are committed."""
     high_watermark: int = 0
+    directory: str = ""
+    """The log directory. A replica that is added again after its directory failed begins in another one."""
 
     def append(self, batches: list[Batch]) -> None:
         for batch in batches:

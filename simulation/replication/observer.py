@@ -51,7 +51,7 @@ def batch_of(header: Any) -> Batch:
 
 def read_log(log: PartitionLog) -> LogModel:
     """Reads all batches of a log from its disk."""
-    model = LogModel(log.log_start_offset, log.log_end_offset)
+    model = LogModel(log.log_start_offset, log.log_end_offset, directory=str(log.dir.parent))
     model.matched = model.start
     at = log.log_start_offset
     while at < log.log_end_offset:

@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation.checker.invariants import InvariantError
@@ -161,7 +161,8 @@ def _keep(
             "events_each": events,
             "seconds": round(took_s, 1),
             "failure": failure,
-            **asdict(statistics),
+            **{name: getattr(statistics, name) for name in statistics.__slots__ if name != "coverage"},
+            "coverage": dict(sorted(statistics.coverage.items())),
         }
     )
     report.write_text(json.dumps(runs, indent=1) + "\n")

@@ -210,7 +210,7 @@ PLANTED = [
     Planted(high_watermark_without_a_pending_member, "committed stays", 60),
     Planted(truncate_to_the_high_watermark, "committed stays", 40),
     Planted(shrink_before_the_commit, "metadata|committed stays", 40),
-    Planted(log_start_before_the_high_watermark, "progress|log start|logs match", 40),
+    Planted(log_start_before_the_high_watermark, "progress|log start|logs match", 80),
     Planted(delete_above_the_high_watermark, "log start", 20),
     Planted(apply_a_stale_answer, "metadata|committed stays", 60),
     Planted(count_a_fetch_of_an_old_epoch, "committed stays|logs match", 60),

@@ -86,10 +86,29 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
         def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
             stack.enter_context(mock.patch.object(owner, name, make(getattr(owner, name))))
 
+        loading = False
+        """While a manager loads its logs, it may open two of one replica."""
+
+        def loading_all(real: Callable[..., Any]) -> Callable[..., Any]:
+            def load(self: LogManager, *args: Any, **options: Any) -> Any:
+                nonlocal loading
+                loading = True
+                try:
+                    failures = real(self, *args, **options)
+                finally:
+                    loading = False
+                for log in self.all_logs():
+                    opened(log)
+                return failures
+
+            return load
+
+        wrap(LogManager, "load", loading_all)
+
         @reporting
         def opened(log: PartitionLog) -> None:
             key = _key(log)
-            if key is not None:
+            if key is not None and not loading:
                 broker = _broker()
                 checker.opened(
                     broker.broker_id,
@@ -178,7 +197,7 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
         @reporting
         def removed(log: PartitionLog) -> None:
             key = _key(log)
-            if key is not None:
+            if key is not None and not loading:
                 checker.removed(_broker().broker_id, key)
 
         def forgetting(real: Callable[..., Any]) -> Callable[..., Any]:

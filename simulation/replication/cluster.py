@@ -252,7 +252,13 @@ class Cluster(Environment):
         expected = {base: batch for base, batch in reference.by_base.items() if base >= start}
         for replica, model in models.items():
             found = {base: batch for base, batch in model.by_base.items() if base >= start}
-            if found != expected:
+            if history.forfeited:
+                # A power failure may have left a gap before a segment whose name was durable, see the docs.
+                common = found.keys() & expected.keys()
+                differs = any(found[base] != expected[base] for base in common)
+            else:
+                differs = found != expected
+            if differs:
                 raise InvariantError(
                     f"logs match: {history.name} differs on {replica} and {history.image.leader}: "
                     f"{sorted(found.values())[:5]} {sorted(expected.values())[:5]}"

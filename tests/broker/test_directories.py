@@ -23,7 +23,7 @@ from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 
 from .controllers import Leader, ScriptedController, run
 from .fakes import registration
-from .world import Broker, batch_of, image_of, produce, topic_id_of
+from .world import Broker, batch_of, image_of, produce, topic_id_of, values_in
 
 FIRST, SECOND = bytes([100]) * 16, bytes([101]) * 16
 
@@ -338,3 +338,25 @@ def test_simultaneous_assignments_are_sent_together_and_repeated_until_accepted(
         await controller.close()
 
     run(body)
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "values"), [(1, 8, [b"old"]), (1, 7, [b"old"]), (1, 6, []), (2, 8, []), (2, 6, [])]
+)
+def test_a_follower_copies_a_log_again_whose_topic_id_a_crash_has_lost(
+    tmp_path: Path, leader: int, epoch: int, values: list[bytes]
+) -> None:
+    """It may be the log of a deleted topic of the same name. A leader keeps it, unless its epoch shows that
+    it is."""
+    replicas = registration(replicas=(1, 2), leader_epoch=7)
+    before = Broker(tmp_path, image_of({"t": {0: replicas}}))
+    before.ask(produce("t", (0, batch_of(b"old")), acks=1))
+    before.logs._checkpoints.write_all(before.config.log_dirs[0])  # then the broker crashes
+    (tmp_path / "data1" / "t-0" / "partition.metadata").unlink()
+    again = Broker(tmp_path, image_of({}))
+    again.logs.load()
+    again.publish(image_of({"t": {0: replicas._replace(leader=leader, leader_epoch=epoch)}}))
+    log = again.replicas.partition("t", 0).log
+    assert values_in(log.read_bytes(0, 1000)) == values
+    assert (log.log_end_offset, log.topic_id) == (len(values), topic_id_of("t"))
+    again.close()

@@ -128,6 +128,22 @@ def test_after_an_error_the_next_success_is_sent():
     assert list(news) == [("a", 0)]
 
 
+@pytest.mark.parametrize("epoch_of_the_divergence", [0, 1])
+def test_after_a_divergence_the_next_success_is_sent(epoch_of_the_divergence):
+    """A follower truncates its log at a divergence and ignores the high watermark of the response."""
+    known = sessions()
+    diverging = answer(high_watermark=10)
+    diverging.diverging_epoch = FetchResponse.EpochEndOffset(epoch=3, end_offset=10)
+    answers = [answer(high_watermark=10)] * epoch_of_the_divergence + [diverging]
+    session_id = 0
+    for epoch, response in enumerate(answers):
+        context = ask(known, session_id, epoch, want("a") if epoch == 0 else {})
+        _, session_id, news = context.finish({("a", 0): response}, 0)
+        assert list(news) == [("a", 0)]
+    context = ask(known, session_id, len(answers), {})
+    assert list(context.finish({("a", 0): answer(high_watermark=10)}, 0)[2]) == [("a", 0)]
+
+
 def test_partitions_with_data_move_to_the_end():
     known = sessions()
     session_id = open_session(known, want("a") | want("b") | want("c"))

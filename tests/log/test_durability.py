@@ -50,6 +50,18 @@ def test_the_first_flush_syncs_the_directories_and_later_ones_only_the_data(
     assert synced == []
 
 
+@pytest.mark.parametrize(("clean", "again"), [(False, ["partition.metadata"]), (True, [])])
+def test_the_topic_id_that_a_killed_process_wrote_is_synced_by_the_next_one(
+    tmp_path: Path, synced: list[str], clean: bool, again: list[str]
+) -> None:
+    """Else a power failure after a clean stop loses it."""
+    put(open_log(tmp_path), b"a")
+    log = open_log(tmp_path, clean_shutdown=clean)
+    synced.clear()
+    log.close()
+    assert [name for name in names(synced) if name == "partition.metadata"] == again
+
+
 def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(
     tmp_path: Path, synced: list[str]
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
@@ -307,6 +308,26 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
     failures = logs.load()
     assert len(failures) == 1 and "t-0 exists both in" in str(failures[0])
     assert logs.online_dirs() == [tmp_path / "a"]
+
+
+@pytest.mark.parametrize("assigned", ["a", "b"])
+def test_of_two_logs_of_a_replica_that_outside_of_its_assigned_directory_is_set_aside(
+    tmp_path: Path, assigned: str
+) -> None:
+    """The other one is left from before its directory failed, and lacks what was written since."""
+    for directory in ("a", "b"):
+        logs = manager(tmp_path / directory)
+        logs.load()
+        put(logs.get_or_create("t", 0, TOPIC_ID), directory.encode())
+        logs.close()
+    ids = {tmp_path / "a": b"a" * 16, tmp_path / "b": b"b" * 16}
+    both = LogManager(list(ids), LogConfig(), OpenFiles(64), now_ms=lambda: NOW, directory_ids=ids)
+    wanted = assigned.encode() * 16
+    assert both.load(is_stray=lambda *_: False, assigned_directory=lambda topic_id, partition: wanted) == []
+    found = both.get("t", 0)
+    assert found is not None and contents(found) == [(0, assigned.encode())]
+    (other,) = {"a", "b"} - {assigned}
+    assert [name for name in names(tmp_path / other) if name.endswith("-stray")]
 
 
 @pytest.mark.parametrize("old", [0, 1])

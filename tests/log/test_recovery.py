@@ -281,9 +281,12 @@ def test_a_partition_metadata_file_that_is_not_one_fails_the_directory(tmp_path:
         reopened(log)
 
 
-def test_an_empty_partition_metadata_file_after_a_crash_is_written_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "torn", [b"", b"ver", b"version: 0\ntopic_id: fua-mLaFSEKyWi-n", bytes(42), b"version: 0" + bytes(32)]
+)
+def test_a_torn_partition_metadata_file_after_a_crash_is_written_again(tmp_path: Path, torn: bytes) -> None:
     log = filled(tmp_path, 2)
-    (log.dir / "partition.metadata").write_bytes(b"")
+    (log.dir / "partition.metadata").write_bytes(torn)
     again = reopened(log, topic_id=log.topic_id)
     assert again.topic_id == log.topic_id and contents(again) == expected(4)
     assert (log.dir / "partition.metadata").read_text().startswith("version: 0\ntopic_id: ")

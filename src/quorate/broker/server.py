@@ -286,6 +286,7 @@ class BrokerServer:
                 overrides_of=image.configs.topic,
                 progress=progress,
                 is_stray=functools.partial(_is_stray, image, self.node_id),
+                assigned_directory=functools.partial(_assigned_directory, image, self.node_id),
             )
 
         self._loading = self._loop.run_in_executor(None, load)
@@ -484,6 +485,11 @@ def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, to
     """Whether the metadata does not assign this log to this broker."""
     found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
     return found is None or node_id not in _replicas(found.partitions.get(partition))
+
+
+def _assigned_directory(image: MetadataImage, node_id: int, topic_id: bytes, partition: int) -> bytes:
+    """The id of the directory that the metadata assigns to a replica of this broker, which is no stray."""
+    return image.topics.by_id[topic_id].partitions[partition].directory(node_id)
 
 
 def _replicas(partition: Any) -> tuple[int, ...]:

@@ -143,7 +143,8 @@ class FullFetchContext(FetchContext):
             kept = self._session.partitions
             for key, answer in answers.items():
                 part = self.partitions[key]
-                part.sent_high_watermark = answer.high_watermark
+                diverges = answer.diverging_epoch.epoch >= 0
+                part.sent_high_watermark = -1 if diverges else answer.high_watermark
                 part.sent_log_start_offset = answer.log_start_offset
                 kept[key] = part
         return answers
@@ -189,17 +190,19 @@ class IncrementalFetchContext(FetchContext):
                 continue
             size = _records_size(answer)
             failed = answer.error_code != 0
+            diverges = answer.diverging_epoch.epoch >= 0
             if (
                 size > 0
                 or failed
+                or diverges
                 or part.sent_high_watermark != answer.high_watermark
                 or part.sent_log_start_offset != answer.log_start_offset
                 or answer.preferred_read_replica != -1
-                or answer.diverging_epoch.epoch >= 0
             ):
                 news[key] = answer
-                # After an error the high watermark is forgotten, so that the next success is sent.
-                part.sent_high_watermark = -1 if failed else answer.high_watermark
+                # The reader does not take the high watermark of an error, nor of a divergence, at which it
+                # truncates its log. Forgotten here, it is sent with the next success.
+                part.sent_high_watermark = -1 if failed or diverges else answer.high_watermark
                 part.sent_log_start_offset = answer.log_start_offset
                 if size > 0:
                     del partitions[key]

@@ -162,9 +162,24 @@ class ReplicaManager:
                 now_ms=self.clock.now_ms(),
             )
             self._check_directory(partition.topic_id, partition.partition, directory, log)
-        elif log.topic_id is None:  # its partition.metadata was lost or has no topic id
-            log.adopt_topic_id(partition.topic_id)
+        elif log.topic_id is None:
+            self._adopt_log(partition, log)
         return log
+
+    def _adopt_log(self, partition: Partition, log: PartitionLog) -> None:
+        """Gives a log its topic id, which a crash has lost: `partition.metadata` is durable only after the
+        first flush of the log.
+
+        The log may belong to a deleted topic of the same name, whose records may have the same epochs as
+        those of the current topic. A follower therefore copies all records from its leader again. A
+        leader keeps them, because there may be no other copy, unless their epoch is later than its own.
+        """
+        latest = -1 if log.latest_epoch is None else log.latest_epoch
+        follows = not partition.is_leader and partition.leader_id >= 0
+        if log.log_end_offset > 0 and (follows or latest > partition.leader_epoch):
+            log.truncate_fully_and_start_at(0)
+            self.logs.lower_checkpoints([log])
+        log.adopt_topic_id(partition.topic_id)
 
     def assigned_directory(self, partition: Partition) -> Path:
         """The directory that the metadata assigns to a replica, else the first online one that is not

@@ -44,6 +44,9 @@ Progress = Callable[[Path, int, int], None]
 IsStray = Callable[[str, int, bytes | None], bool]
 """Whether the metadata does not assign the log of (topic, partition, topic id) to this broker."""
 
+AssignedDirectory = Callable[[bytes, int], bytes]
+"""The id of the directory that the metadata assigns to the replica of (topic id, partition)."""
+
 
 class LogManager:
     """The logs of a broker.
@@ -76,6 +79,7 @@ class LogManager:
         self._files = files
         self._now_ms = now_ms
         self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
+        self._assigned_directory: AssignedDirectory | None = None
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {
             directory: {} for directory in self._dirs
@@ -107,12 +111,14 @@ class LogManager:
         overrides_of: Callable[[str], Mapping[str, Any]] | None = None,
         progress: Progress | None = None,
         is_stray: IsStray | None = None,
+        assigned_directory: AssignedDirectory | None = None,
     ) -> list[LogDirFailure]:
         """Opens every log on disk and recovers those of directories that were not cleanly closed.
 
         Directories that fail go offline; their failures are returned. If two directories have a log of
-        the same name, the stray one is renamed.
+        the same name, the stray one is renamed, else the one outside of its assigned directory.
         """
+        self._assigned_directory = assigned_directory
         failures: list[LogDirFailure] = []
 
         def fail(directory: Path, failure: LogDirFailure) -> None:
@@ -214,7 +220,7 @@ class LogManager:
 
     def _resolve_duplicate(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
-        `known`. Raises LogDirFailure if neither is a stray.
+        `known`. Raises LogDirFailure if the metadata does not decide between them.
 
         A directory may be offline while a topic is deleted or its replica moves to another directory,
         and then come back with the old log. The broker may have a new log of that name elsewhere by
@@ -230,6 +236,15 @@ class LogManager:
                     self._forget(known.topic, known.partition)
                 self._rename_stray(candidate)
                 return candidate is known
+        if self._assigned_directory is not None and log.topic_id and log.topic_id == known.topic_id:
+            assigned = self._directories_by_id.get(self._assigned_directory(log.topic_id, log.partition))
+            if assigned == log.dir.parent:
+                self._forget(known.topic, known.partition)
+                self._rename_stray(known)
+                return True
+            if assigned == known.dir.parent:
+                self._rename_stray(log)
+                return False
         log.release_files()
         raise LogDirFailure(
             str(log.dir.parent),

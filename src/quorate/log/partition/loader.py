@@ -21,6 +21,7 @@ from quorate.log.partition.epoch_cache import EpochCache
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.partition_metadata import (
     FILE_NAME,
+    is_torn,
     read_topic_id,
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
@@ -150,19 +151,19 @@ def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:
             f"{log.directory} belongs to another topic of the same name: its {FILE_NAME} differs",
         )
     metadata.topic_id = on_disk
+    if not clean:
+        metadata.unsynced_by_predecessor()
 
 
 def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
-    """The topic id of a partition directory. After an unclean stop, an empty file is removed and counts
-    as missing, because the file is not synced when it is created. Raises CheckpointError, OSError."""
+    """The topic id of a partition directory. After an unclean stop, an empty or torn file is removed and
+    counts as missing, because the file is not synced when it is created. Raises CheckpointError, OSError."""
     try:
         return read_topic_id(path)
     except CheckpointError:
-        if clean or os.stat(path).st_size:
+        if clean or not is_torn(path):
             raise
-        logger.warning(
-            "Partition metadata file %s is empty after an unclean stop; it will be rewritten", path
-        )
+        logger.warning("Partition metadata file %s is torn after an unclean stop; it will be rewritten", path)
         _unlink(path)
         return None
 

@@ -10,6 +10,8 @@ from quorate.log.files import OpenFile, fsync_path, write_atomically
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 
 FILE_NAME = "partition.metadata"
+_PREFIX = b"version: 0\ntopic_id: "
+_UUID_LENGTH = 22
 
 
 class PartitionMetadataFile:
@@ -28,10 +30,14 @@ class PartitionMetadataFile:
 
     def write_unsynced(self, directory: str) -> None:
         """Writes the file without fsync; the first flush of the log makes it durable. Until then a crash
-        may lose or empty the file, and the next start writes it again with the topic id from the
+        may lose or tear the file, and the next start writes it again with the topic id from the
         metadata. Raises OSError."""
         if self.topic_id is not None:
             write_topic_id(os.path.join(directory, FILE_NAME), self.topic_id, sync=False)
+        self._unsynced = True
+
+    def unsynced_by_predecessor(self) -> None:
+        """Notes that a process that was killed may have written the file without fsync."""
         self._unsynced = True
 
     def sync(self, directory: str) -> None:
@@ -80,6 +86,16 @@ def read_topic_id(path: str) -> bytes | None:
     return topic_id
 
 
+def is_torn(path: str) -> bool:
+    """Whether the file is only the beginning of what `write_topic_id` writes, with or without zeros after
+    it. An unsynced file can be so after a power failure. Raises OSError."""
+    with open(path, "rb") as file:
+        found = file.read(4096).rstrip(b"\0")
+    return len(found) < len(_PREFIX) + _UUID_LENGTH and (
+        found.startswith(_PREFIX) or _PREFIX.startswith(found)
+    )
+
+
 def write_topic_id(path: str, topic_id: bytes, *, sync: bool = True) -> None:
     """Replaces the file atomically. Raises OSError."""
-    write_atomically(path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode(), sync=sync)
+    write_atomically(path, _PREFIX + uuid_text(topic_id).encode(), sync=sync)

@@ -1,0 +1,80 @@
+"""Runs simulations of complete brokers, one for each of the seeds S, S + 1, ..., until N events have been
+run or M minutes have passed.
+
+If an invariant is broken, its seed is printed, and the exit status is 1. `--replay SEED` runs that seed
+again and prints the end of its trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulation.checker.invariants import InvariantError
+from simulation.replication.runner import (
+    EVENTS_PER_SEED,
+    TRACE_TAIL,
+    disable_logging,
+    replay,
+    run_seeds,
+)
+
+PROGRAM = "python -m simulation.replication"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000, metavar="N", help="events to run in all")
+    parser.add_argument("--minutes", type=float, metavar="M", help="end after this time")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed")
+    parser.add_argument(
+        "--each", type=int, default=EVENTS_PER_SEED, metavar="N", help="events of each seed under faults"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes that run seeds at the same time"
+    )
+    parser.add_argument(
+        "--replay", type=int, metavar="SEED", help="run this seed alone and print the end of its trace"
+    )
+    parser.add_argument("--lines", type=int, default=TRACE_TAIL, metavar="N", help="lines of that trace")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="add the statistics of this run to a JSON file"
+    )
+    args = parser.parse_args(argv)
+    disable_logging()
+
+    def write_line(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    if args.replay is not None:
+        return 0 if replay(args.replay, args.each, write_line, args.lines) else 1
+    try:
+        run_seeds(
+            args.seed,
+            args.events,
+            args.each,
+            write_line,
+            jobs=args.jobs,
+            minutes=args.minutes,
+            report=args.json,
+        )
+    except InvariantError as error:
+        write_line(f"FAILED: {error}")
+        write_line(f"replay it by: --replay SEED --each {args.each}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets and maps is part of a history
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "simulation.replication", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

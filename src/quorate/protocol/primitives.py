@@ -67,10 +67,7 @@ def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
 
 
 def read_uvarlong(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 64 bits.
-
-    Raises DecodeError when it is longer, IndexError when it is truncated.
-    """
+    """An unsigned varint of at most 64 bits. Raises DecodeError if it is longer, IndexError if truncated."""
     x = shift = 0
     while True:
         c = b[p]

@@ -35,8 +35,7 @@ CHUNK_BYTES = 512 * 1024
 `max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
-"""After this time the remaining expired timers wait for the next turn of the event loop. There may be many:
-if a coordinator restarts and no client returns, all members of all groups expire at the same time."""
+"""Then the other expired timers wait for the next turn. All members may expire after a restart."""
 
 
 class CoordinatorRuntime(Generic[ShardT]):

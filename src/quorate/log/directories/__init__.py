@@ -2,10 +2,11 @@
 
 - `manager`: `LogManager`, all logs of a broker
 - `deletion`: deleted logs, whose directories are renamed and removed later
+- `strays`: logs that the metadata does not assign to this broker
 - `offset_checkpoints`: the periodic checkpoints of recovery points, log starts and high watermarks
 - `clean_shutdown`: `.kafka_cleanshutdown`, the marker of a clean stop
 - `lock`: `.lock`, which keeps other processes out
 - `meta_properties`: `meta.properties`, the identity of a directory
 
-Other packages import all of them except `deletion` and `offset_checkpoints`.
+Other packages import all of them except `deletion`, `strays` and `offset_checkpoints`.
 """

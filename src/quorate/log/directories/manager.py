@@ -16,9 +16,10 @@ from typing import Any
 
 from quorate.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, TopicPartition
 from quorate.log.config import LONG_MAX, LogConfig
-from quorate.log.directories import clean_shutdown
+from quorate.log.directories import clean_shutdown, strays
 from quorate.log.directories.deletion import LogDeletion
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
+from quorate.log.directories.strays import IsStray
 from quorate.log.errors import LogDirFailure, NotALogError
 from quorate.log.files import OpenFiles
 from quorate.log.partition.local_log import parse_directory_name
@@ -40,9 +41,6 @@ _DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
 
 Progress = Callable[[Path, int, int], None]
 """Called with (directory, logs loaded, logs found)."""
-
-IsStray = Callable[[str, int, bytes | None], bool]
-"""Whether the metadata does not assign the log of (topic, partition, topic id) to this broker."""
 
 AssignedDirectory = Callable[[bytes, int], bytes]
 """The id of the directory that the metadata assigns to the replica of (topic id, partition)."""
@@ -220,46 +218,15 @@ class LogManager:
 
     def _resolve_duplicate(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
-        `known`. Raises LogDirFailure if the metadata does not decide between them.
-
-        A directory may be offline while a topic is deleted or its replica moves to another directory,
-        and then come back with the old log. The broker may have a new log of that name elsewhere by
-        then (Kafka's LogManager.loadLog).
-        """
-        for candidate in (log, known):
-            if (
-                is_stray is not None
-                and candidate.topic_id
-                and is_stray(log.topic, log.partition, candidate.topic_id)
-            ):
-                if candidate is known:
-                    self._forget(known.topic, known.partition)
-                self._rename_stray(candidate)
-                return candidate is known
+        `known`. Raises LogDirFailure if the metadata does not decide between them."""
+        assigned = None
         if self._assigned_directory is not None and log.topic_id and log.topic_id == known.topic_id:
             assigned = self._directories_by_id.get(self._assigned_directory(log.topic_id, log.partition))
-            if assigned == log.dir.parent:
-                self._forget(known.topic, known.partition)
-                self._rename_stray(known)
-                return True
-            if assigned == known.dir.parent:
-                self._rename_stray(log)
-                return False
-        log.release_files()
-        raise LogDirFailure(
-            str(log.dir.parent),
-            f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of "
-            "the way",
-        )
-
-    @staticmethod
-    def _rename_stray(log: PartitionLog) -> None:
-        was = log.dir
-        logger.warning(
-            "[LogManager] %s is not the log that the metadata assigns to this name; renamed to %s",
-            was,
-            log.rename_for_delete("stray"),
-        )
+        stray = strays.stray_of(log, known, is_stray, assigned)
+        if stray is known:
+            self._forget(known.topic, known.partition)
+        strays.rename(stray)
+        return stray is known
 
     def delete_strays(
         self,
@@ -272,15 +239,15 @@ class LogManager:
         strays): logs without a topic id, and logs whose name the metadata assigns to this broker
         (`wants_name`). The latter belong to an earlier topic or have a damaged `partition.metadata`.
         """
-        strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
-        for log in strays:
+        found = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
+        for log in found:
             if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
-                self._rename_stray(log)
+                strays.rename(log)
             else:
                 logger.info("[LogManager] Deleting stray log %s", log.dir)
                 self.delete(log.topic, log.partition)
-        return len(strays)
+        return len(found)
 
     # --- logs -------------------------------------------------------------------------------------
 

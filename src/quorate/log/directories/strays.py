@@ -1,0 +1,55 @@
+"""Stray logs: those that the metadata does not assign to this broker (Kafka's LogManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from quorate.log.errors import LogDirFailure
+from quorate.log.partition.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+IsStray = Callable[[str, int, bytes | None], bool]
+"""Whether the metadata does not assign the log of (topic, partition, topic id) to this broker."""
+
+
+def stray_of(
+    log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, assigned: Path | None
+) -> PartitionLog:
+    """The stray one of two logs of the same name. `assigned` is the directory that the metadata assigns to
+    both, None if it is not known or their topics differ.
+
+    A directory may be offline while a topic is deleted or its replica moves to another directory, and
+    then come back with the old log. The broker may have a new log of that name elsewhere by then
+    (Kafka's LogManager.loadLog).
+
+    Raises LogDirFailure if the metadata does not decide between them.
+    """
+    for candidate in (log, known):
+        if (
+            is_stray is not None
+            and candidate.topic_id
+            and is_stray(candidate.topic, candidate.partition, candidate.topic_id)
+        ):
+            return candidate
+    if assigned is not None and assigned == log.dir.parent:
+        return known
+    if assigned is not None and assigned == known.dir.parent:
+        return log
+    log.release_files()
+    raise LogDirFailure(
+        str(log.dir.parent),
+        f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of the way",
+    )
+
+
+def rename(log: PartitionLog) -> None:
+    """Renames the directory of a stray log to `-stray`."""
+    was = log.dir
+    logger.warning(
+        "[LogManager] %s is not the log that the metadata assigns to this name; renamed to %s",
+        was,
+        log.rename_for_delete("stray"),
+    )

@@ -128,7 +128,7 @@ class Replica:
     def crash(self, lose_power: bool) -> None:
         """Ends the process at once.
 
-        With `lose_power` the host loses power, and the log loses what is not durable, from a random batch on.
+        With `lose_power` the log keeps only its durable part and a random number of the batches after it.
         """
         if not self.alive:
             return

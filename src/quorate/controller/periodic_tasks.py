@@ -167,12 +167,12 @@ class PeriodicTasks:
         """Fences the brokers whose session has expired, one after the other."""
         state = self._state
         while True:
-            # One broker at a time, each with a new view: leaderships may move to a broker whose session has
-            # expired too.
+            # Leaderships may move to another broker whose session has expired. So brokers are fenced one at a
+            # time, each with a new view.
             if self._fencing is not None:
                 session, continuation, written = self._fencing
                 if state.committed_offset < written:
-                    # One portion is in flight at a time: records of requests wait behind at most one.
+                    # Only one portion is in flight at a time. Records of requests wait for at most that one.
                     return now + _PORTION_PAUSE_S
             else:
                 expired = state.broker_sessions.next_expired(now)

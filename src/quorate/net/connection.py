@@ -401,7 +401,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(finished, parts)
 
     def _encode_in_thread(self, pending: PendingResponse, messages: list[Any]) -> None:
-        """Encodes the response to a large request in a thread, which frees it and the request: `messages`."""
+        """Encodes the response to a large request in a thread, and frees all of `messages` there."""
         decoder = self._listener.decoder()
         future = self._loop.run_in_executor(decoder, encode_and_release, pending.context, messages)
         future.add_done_callback(partial(self._encoded, pending))

@@ -377,8 +377,8 @@ class KafkaServer:
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer keeps following its leader even if it cannot reach that leader. After this time, a
-        # new leader must have been elected.
+        # `leader_and_epoch` may still name a leader that this node cannot reach. If a majority of the voters
+        # is alive, they elect a new leader within this time.
         unheard_s = (
             _LEADERLESS_S
             + (

@@ -35,7 +35,7 @@ CHUNK_BYTES = 512 * 1024
 `max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
-"""Then the other expired timers wait for the next turn. All members may expire after a restart."""
+"""The limit for expired timers in one turn of the event loop. After a restart all members may expire."""
 
 
 class CoordinatorRuntime(Generic[ShardT]):
@@ -133,7 +133,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         except Exception as error:
             context.error = ErrorCode.NOT_COORDINATOR
             logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)
-            # A replica in a healthy directory must take over: nobody else may read these segments for days.
+            # A failed directory must go offline now, so that another replica takes over. Without this report
+            # the failure could stay unnoticed: nothing else may read these segments for days.
             self._replicas.handle_storage_failure(error)
             return
         if self._contexts.get(partition) is not context:
@@ -142,9 +143,9 @@ class CoordinatorRuntime(Generic[ShardT]):
         # delay the failover until it has left the ISR. Reads see the committed state, as in Kafka.
         context.uncommitted_at_load = (end, context.shard.state)
 
-        # A topic that is in the log but not in the metadata was deleted. This broker cannot have missed its
-        # creation: metadata that names a new leader is newer than that of the former leader. The former
-        # leader may have stopped before it had written all tombstones, or there was none at the deletion.
+        # A topic that is in the log but not in the metadata was deleted. The former leader knew the topic
+        # before this election, so the metadata here includes its creation. Its tombstones may be missing: the
+        # former leader stopped before it had written them, or the partition had no leader at the deletion.
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 
@@ -360,9 +361,8 @@ class CoordinatorRuntime(Generic[ShardT]):
     def _append(
         self, context: CoordinatorContext[ShardT], result: CoordinatorResult, before: Any
     ) -> asyncio.Future[int]:
-        """Replays and appends the records. Returns a future that completes when the last batch is
-        committed; earlier batches are committed before it. If this method raises, the state is that of the
-        log."""
+        """Replays and appends the records. The returned future completes when all batches are committed. If
+        this method raises, the shard's state still matches the log."""
         shard = context.shard
         encode = self._encode_record
         now_ms = self._clock.now_ms()

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from quorate.protocol.file_region import FileRegion
 
 AT_ONCE = 500
-"""Partitions of a Fetch, with those of its session, that are handled in one turn of the event loop."""
+"""A Fetch with more partitions than this, including those of its session, takes several turns of the event
+loop."""
 
 
 class FetchHandler:

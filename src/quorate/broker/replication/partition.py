@@ -141,7 +141,8 @@ class Partition:
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
-        # Another leader in between may have made followers truncate what they had. (Kafka counts it.)
+        # After a gap in the leader epochs, followers may have truncated their logs for another leader. Their
+        # known progress is then discarded. (Kafka keeps it.)
         led_throughout = was_leader and image.leader_epoch <= self.leader_epoch + 1
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)

@@ -6,8 +6,9 @@ Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 - A valid leader is in the target ISR, or in the target ELR if the ISR is empty. It must also be acceptable:
   its broker is active and its replica is in an online directory.
 - The partition epoch increases with each record. The leader epoch increases if the record names a leader,
-  even the current one. So the record repeats the current leader if the leader epoch must increase: if
-  replicas were removed, and below metadata.version 12 (3.6-IV0) also if the ISR shrank.
+  even the current one. The record repeats the current leader when the leader epoch must increase although
+  the leader stays. This is the case when replicas are removed. Below metadata.version 12 (3.6-IV0), it is
+  also the case when the ISR shrinks.
 - Without ELR, the last member of the ISR stays in it when the partition has no leader. With ELR, the ISR
   may become empty.
 """
@@ -155,8 +156,8 @@ class PartitionChangeBuilder:
         """The directory of a replica: the new one if this change assigns it to an online directory,
         otherwise the current one.
 
-        A replica that is being added has no directory yet; MIGRATING stands for it. A replica that is
-        assigned to an offline directory is removed from the ISR by another record.
+        A replica that is being added has no directory yet, so the result is MIGRATING. If this change
+        assigns a replica to an offline directory, another record removes the replica from the ISR.
         """
         assigned = self.directories.get(replica) if self.directories else None
         if assigned is not None and self._view.has_online_directory(replica, assigned):

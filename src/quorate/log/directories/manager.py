@@ -49,9 +49,9 @@ AssignedDirectory = Callable[[bytes, int], bytes]
 class LogManager:
     """The logs of a broker.
 
-    All methods are called in one thread. When one raises LogDirFailure, the owner calls `mark_offline`.
-    `load` and `close` work on every log. They may run in another thread while the manager is not used
-    otherwise.
+    All methods are called in the same thread, except that `load` and `close` may run in another one. The
+    manager must not be used while they run there. When a method raises LogDirFailure, the owner calls
+    `mark_offline`.
     """
 
     def __init__(
@@ -114,7 +114,8 @@ class LogManager:
         """Opens every log on disk and recovers those of directories that were not cleanly closed.
 
         Directories that fail go offline; their failures are returned. If two directories have a log of
-        the same name, the stray one is renamed, else the one outside of its assigned directory.
+        the same name, one of them is renamed: the stray log, or if neither is stray, the log that is not in
+        the assigned directory.
         """
         self._assigned_directory = assigned_directory
         failures: list[LogDirFailure] = []
@@ -207,9 +208,9 @@ class LogManager:
         if to_delete:
             self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
-        # A log may have been truncated to an offset inside of a batch or in a gap between batches. Loaded
-        # again, it ends where its last batch ends, which may be before the recovery point on disk. That
-        # recovery point is lowered: otherwise the next recovery would skip records appended below it.
+        # A log may have been truncated to an offset inside of a batch or in a gap between batches. After the
+        # load, such a log ends at the end of its last batch. If this is before the recovery point on disk, the
+        # recovery point is lowered. Otherwise the next recovery would skip records appended below it.
         points = offsets[RECOVERY_POINTS]
         logs = self._by_dir[directory]
         self._checkpoints.lower(
@@ -372,8 +373,8 @@ class LogManager:
         return list(lost)
 
     def on_background_failure(self, wake: Callable[[], None] | None) -> None:
-        """Has `wake` called, in another thread, when background work has failed. The owner then takes the
-        `background_failures`."""
+        """Sets the function that is called after each failure of background work. It is called in another
+        thread. The owner then takes the `background_failures`."""
         self._scheduler.on_failure(wake)
 
     def background_failures(self) -> Iterator[LogDirFailure]:
@@ -453,10 +454,10 @@ class LogManager:
     def close(self, *, broker_epoch: int = -1) -> None:
         """Closes all logs, and marks each directory as cleanly closed if all of its logs could be closed.
 
-        A directory that was not loaded keeps its files: its checkpoints would be written empty, and a marker
-        would claim that no recovery is necessary. If it already has a marker, only the broker epoch in it is
-        replaced if the broker has registered in the meantime. The next registration reports that epoch, and
-        the controller compares it with the last registered one.
+        A directory that was not loaded keeps its files. Otherwise its checkpoints would be written empty, and
+        a new marker would claim that no recovery is necessary. A marker that it already has gets the new
+        broker epoch if the broker has registered. The next registration reports that epoch, and the
+        controller compares it with the last registered one.
         """
         self._scheduler.close()
         for failure in self.background_failures():

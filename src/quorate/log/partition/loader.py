@@ -74,8 +74,8 @@ def load_log(
     """Loads the segments of `log`, their leader epochs and producer state.
 
     The log starts empty, without files, if it has no directory. Raises OSError, CorruptRecordError,
-    CheckpointError, KafkaError INCONSISTENT_TOPIC_ID, and with `must_exist` NotALogError for a
-    directory without files of a log.
+    CheckpointError and KafkaError INCONSISTENT_TOPIC_ID. If `must_exist` is set, raises NotALogError for a
+    directory that has neither `partition.metadata` nor a segment.
     """
     producers = ProducerStateManager(log, log.config.producer_id_expiration_ms)
     try:

@@ -284,8 +284,8 @@ def _index_encoded(
 
 
 def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
-    """The directory ids of the replicas. No directories, or MIGRATING for all of them, means MIGRATING
-    for each replica."""
+    """The directory ids of the replicas. If none of them differs from MIGRATING, the result has MIGRATING for
+    each of the `replicas` replicas."""
     for directory in directories:
         if directory != MIGRATING_DIRECTORY:
             return directories

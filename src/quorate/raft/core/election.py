@@ -139,8 +139,8 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
 def give_up_if_unwinnable(r: RaftState, now: float) -> None:
     """Ends an election early when it can no longer be won.
 
-    Too few voters for a majority have granted their vote or may still answer, and at least one voter has
-    refused.
+    An election is lost when the granted votes and the votes that may still come are fewer than a majority.
+    It is ended early only if at least one voter has refused its vote.
     """
     election = r.election
     if election is None or not election.cannot_win() or not any(v is False for v in election.votes.values()):

@@ -43,7 +43,7 @@ from quorate.records.errors import InvalidRecordError
 
 logger = logging.getLogger(__name__)
 
-# The pause before an invalid snapshot is fetched again. It may be large, so each attempt is expensive.
+# The pause before an invalid snapshot is fetched again. Snapshots may be large, so each attempt is expensive.
 REFUSED_SNAPSHOT_S = 1.0
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
@@ -157,7 +157,7 @@ def on_fetch_reply(r: RaftState, event: Replied, current: bool, now: float) -> b
         return False
     f = r.following
     if not isinstance(reply, FetchReply):
-        raise RaftError("an answer of another kind to Fetch")
+        raise RaftError("Fetch was answered by a response of another type")
     end = r.end
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
@@ -305,7 +305,7 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     if r.installing is not None or not f.opened or request.position != f.position:
         return True  # the download has started over since this was requested
     if not isinstance(reply, SnapshotReply):
-        raise RaftError("an answer of another kind to FetchSnapshot")
+        raise RaftError("FetchSnapshot was answered by a response of another type")
     gone = reply.error == ErrorCode.NONE and (reply.snapshot.offset < 0 or reply.snapshot.epoch < 0)
     if reply.error == ErrorCode.SNAPSHOT_NOT_FOUND or gone:
         logger.info("[Raft id=%d] the leader no longer has snapshot %s", r.me.id, tuple(request.snapshot))
@@ -384,8 +384,8 @@ def on_snapshot_opened(r: RaftState, event: SnapshotOpened) -> None:
     if f is None or f.snapshot != event.snapshot or f.opened:
         return
     if event.leader not in (None, r.leader_and_epoch):
-        # The leader has changed meanwhile. The download is opened again for the new leader, which then
-        # confirms the bytes.
+        # The download was opened for an earlier leader. It is opened again for the current leader, which then
+        # compares the bytes on this disk with its own snapshot.
         return
     f.opened, f.position, f.written, f.prefix_digest = (
         True,

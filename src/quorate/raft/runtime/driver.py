@@ -346,8 +346,8 @@ class RaftDriver:
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
-            # The values of records are parsed here only for a small response. The listeners read those of a
-            # large one from the log, in slices.
+            # The record values of a small response are parsed here. The record values of a large response are
+            # read from the log later, in slices, when they are delivered to the listeners.
             small = len(records) <= INLINE_PARSE_BYTES
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
@@ -396,7 +396,7 @@ class RaftDriver:
             self.step(m.Timeout())
 
     def _clean(self) -> None:
-        """Deletes old snapshots by size and age, and the log before the oldest one that remains."""
+        """Deletes old snapshots by size and age. Deletes the log before the oldest remaining snapshot."""
         if self.failure is not None:
             return
         try:

@@ -102,14 +102,14 @@ def _missing_log_reason(
     marker: VoterMarker,
     marked: Marked | None,
 ) -> str | None:
-    """Why a controller must not start: its log is missing. None if it may.
+    """The reason why a controller must not start because its log is missing, or None if it may start.
 
     A replica creates its first segment before any other file. If there is a file that is written later
     (epoch checkpoint, quorum-state, voter marker) but neither a segment nor a snapshot, records may be
     lost that this replica acknowledged. If it voted with an empty log, the whole quorum could lose them.
 
-    The same holds for segments without content if the epoch checkpoint names records. The other two files
-    prove nothing then: a replica writes them before its first record.
+    The same holds for empty segments if the epoch checkpoint names records. Beside an empty segment, a
+    quorum-state file or a voter marker proves no loss: a replica writes both before its first record.
     """
     empty_segment = False
     for path in directory.iterdir() if directory.is_dir() else ():
@@ -183,8 +183,8 @@ def _static_members(config: RaftConfig, state_path: Path, marked: Marked | None)
 def _read_membership_record(config: RaftConfig, directory: Path, log: MetadataLog) -> MembershipRecord:
     """Whether this replica is or was a voter, as far as the disk shows.
 
-    A directory that Apache Kafka has used has no such file. So without one, a controller with auto-join also
-    reads the voter sets older than the latest snapshot; the core adds the newer ones.
+    Apache Kafka does not write the file of the membership record. If the file says nothing, a controller with
+    auto-join also reads the voter sets older than the latest snapshot. The core adds the newer voter sets.
     """
     record = MembershipRecordFile(directory, config.directory_id).read()
     if record is MembershipRecord.NEVER and config.is_controller and config.auto_join:

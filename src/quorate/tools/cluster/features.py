@@ -28,7 +28,7 @@ def _parser() -> Parser:
         dest="command", metavar="{describe,upgrade,downgrade,disable,version-mapping,feature-dependencies}"
     )
     describe = commands.add_parser("describe", help="Describes the current active feature flags.")
-    describe.add_argument("--node-id", type=int, help="The node that is asked; any without it.")
+    describe.add_argument("--node-id", type=int, help="The id of the node to ask. Default: any node.")
     upgrade = commands.add_parser("upgrade", help="Upgrade one or more feature flags.")
     downgrade = commands.add_parser("downgrade", help="Downgrade one or more feature flags.")
     disable = commands.add_parser(
@@ -47,7 +47,7 @@ def _parser() -> Parser:
         command.add_argument(
             "--feature",
             action="append",
-            help="feature=level (may be repeated); for disable the feature alone.",
+            help="feature=level, or only the feature for disable (may be repeated).",
         )
         command.add_argument(
             "--dry-run", action="store_true", help="Validate the change, but do not perform it."

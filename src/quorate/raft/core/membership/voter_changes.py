@@ -11,7 +11,7 @@ preconditions hold:
 4. For an addition: the new voter has caught up, and its ApiVersions response lists Vote and a range that
    contains the current kraft.version.
 5. A majority of the new voter set is alive: each of its voters has fetched after the other preconditions
-   held. The leader answers the Fetches that wait in it, so that this takes one round trip. A voter set
+   held. The leader answers their parked Fetches at once, so that the check takes one round trip. A voter set
    takes effect when it is appended, so one without a living majority could never be committed. Apache Kafka
    does not check this.
 
@@ -50,7 +50,8 @@ from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 logger = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
-# The limit for any timeout_ms: the sender may be gone without a trace.
+# A longer timeout_ms is reduced to this. A sender that fails without closing its connection does not end its
+# request.
 MAX_ADD_TIMEOUT_S = 60.0
 # A Fetch may still be handled this long after the loss of the connection on which it came.
 LOST_CONNECTION_GRACE_S = 0.1
@@ -173,7 +174,7 @@ def shared_address_message(
     INVALID_VOTER_KEY. So one of the two counts as down.
 
     Args:
-        moved: New entries of voters that have reported other endpoints than those in the voter set.
+        moved: By voter id, the entries that voters have reported and that the voter set does not hold yet.
     """
     mine = {(host.lower(), port): name for name, (host, port) in wanted.endpoints.items()}
     for other in voters:
@@ -221,7 +222,8 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
             change.waits_for = awaited
             return
         if r.effects.high_watermark is not None:
-            # The listeners must first learn what has just been committed.
+            # In this step the append would precede the delivery of the new high watermark to the listeners.
+            # So the append waits for the next step.
             r.wake(now)
             return
         _propose(r, change)
@@ -302,8 +304,8 @@ def no_majority_reason(r: RaftState, voters: VoterSet, fetched: set[ReplicaKey],
     """Why no majority of these voters is alive, or None if one is.
 
     A voter is alive if it is among those that have `fetched` and its connection has not been lost since then.
-    The Fetch must be recent: at most 3/4 of the fetch timeout ago, since a Fetch waits for at
-    most half of it.
+    The last Fetch must be at most 3/4 of the fetch timeout ago. A living voter fetches more often, because
+    the leader parks a Fetch for at most half of the fetch timeout.
     """
     silent: dict[int, str] = {}
     for voter in voters:
@@ -373,8 +375,10 @@ def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
 
 
 def on_abandoned(r: RaftState, token: Token) -> None:
-    """Ends an addition whose sender has hung up, unless its record is being written: nobody would learn of
-    the new voter."""
+    """Ends an addition whose sender has hung up, because nobody would learn of the new voter.
+
+    An addition whose record is already being written continues.
+    """
     leading = r.leading
     if leading is None:
         return

@@ -182,7 +182,7 @@ def test_a_lookup_that_cannot_read_the_log_takes_the_directory_offline(two, monk
     failed: list[LogDirFailure] = []
     two.replicas.storage_failed = failed.append
     two.ask(produce("t", (1, batch_of(b"a"))))
-    monkeypatch.setattr("quorate.log.partition.partition_log.find_timestamp", bad_sector)
+    monkeypatch.setattr("quorate.log.partition.timestamp_search.find_timestamp", bad_sector)
     part = ListOffsetsRequest.ListOffsetsPartition(partition_index=1, timestamp=1)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
     answer = two.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]))

@@ -77,7 +77,7 @@ def test_an_only_controller_that_was_suspended_fences_no_broker_when_it_continue
     if impl == "java":
         java.require_java()
     session = {"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 4_000}
-    controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=session)
+    controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=session, release="4.1")
     brokers = [
         Node(
             tmp_path / f"b{i}", node_id=i, roles="broker", impl=impl, voters=controller.voters, extra=session

@@ -124,7 +124,7 @@ def test_a_moved_partition_with_deleted_records_keeps_its_offsets(tmp_path: Path
     """The new replica starts empty at offset 50, also after a restart with either implementation."""
     if stop == "to Kafka":
         java.require_java()
-    with cluster(tmp_path, "qqq") as nodes:
+    with cluster(tmp_path, "qqq", release="4.1" if stop == "to Kafka" else None) as nodes:
         create(nodes[0], [1])
         assert write(nodes, 50) == list(range(50))
         assert delete_records(nodes[0]) == 50

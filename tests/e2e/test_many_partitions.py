@@ -58,11 +58,12 @@ class Brokers:
                 incarnation_id=broker_id.to_bytes(16),
                 listeners=[listener(name="PLAINTEXT", host="127.0.0.1", port=9, security_protocol=0)],
                 features=[
-                    feature(name="metadata.version", min_supported_version=7, max_supported_version=27),
+                    feature(name="metadata.version", min_supported_version=7, max_supported_version=33),
                     feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
                     feature(name="group.version", min_supported_version=0, max_supported_version=1),
                     feature(name="transaction.version", min_supported_version=0, max_supported_version=2),
-                    feature(name="share.version", min_supported_version=0, max_supported_version=1),
+                    feature(name="share.version", min_supported_version=0, max_supported_version=2),
+                    feature(name="streams.version", min_supported_version=0, max_supported_version=1),
                     feature(
                         name="eligible.leader.replicas.version",
                         min_supported_version=0,

@@ -23,8 +23,9 @@ PARTITIONS = 3
 
 
 @contextlib.contextmanager
-def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
-    """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum."""
+def cluster(directory: Path, implementations: str, release: str | None = None) -> Iterator[list[Node]]:
+    """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum. `release` is that of
+    the features, 4.1 if a node is Apache Kafka's."""
     ports = free_ports(6)
     voters = dict(zip((1, 2, 3), ports, strict=False))
     nodes = [
@@ -32,7 +33,7 @@ def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
             directory / f"n{i}",
             node_id=i,
             impl={"q": "quorate", "j": "java"}[implementations[i - 1]],
-            release="4.1" if "j" in implementations else None,
+            release="4.1" if "j" in implementations else release,
             static=True,
             voters=voters,
             controller_port=voters[i],

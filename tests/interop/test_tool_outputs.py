@@ -76,6 +76,7 @@ def settled(text: str) -> list[str]:
     """The lines without values that change by themselves. Lines that Java prints in the order of a hash
     table are sorted."""
     text = re.sub(r"(HighWatermark: +|Epoch: )\d+", r"\1N", text)
+    text = re.sub(r"UNKNOWN 33", r"4.4-IV2   ", text)  # the tools of 4.3.1 do not know the name
     text = re.sub(r"(?m)^(\d+ +\t\S+\t)\d+ *\t(\d+ +\t)\d+ *\t\d+ *\t", r"\1N\t\2N\tN\t", text)
     text = re.sub(r"(?m)(Configs: )(.*)$", lambda m: m[1] + ",".join(sorted(m[2].split(","))), text)
     return sorted(line.rstrip() for line in text.splitlines() if not NEW_IN_4_4.match(line))

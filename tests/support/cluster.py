@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.support import java
 
 BIN = Path(sys.executable).parent
-WAYS = {"--standalone", "--initial-controllers", "--no-initial-controllers"}
+WAYS = {"--standalone", "--initial-controllers", "--controller-quorum-voters", "--no-initial-controllers"}
 """How a controller of a dynamic quorum is formatted."""
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import (
-    BATCH_OVERHEAD,
     CURRENT_MAGIC,
     BatchHeader,
     TimestampType,
@@ -84,7 +83,7 @@ def validate_produced(
     target = rules.target_compression(source)
     if header.is_control and source is Compression.NONE:
         target = Compression.NONE  # transaction markers are not compressed
-    body = batch[BATCH_OVERHEAD:] if source is Compression.NONE else records_section(batch, header)
+    body = records_section(batch, header)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     find_null_keys = rules.compacts and not header.is_control
     body = bytes(body)

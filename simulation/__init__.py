@@ -11,6 +11,7 @@ replication/    clusters of complete brokers and a controller on virtual time
 explorer/       all states that a small quorum can reach
 transcripts/    scenarios of the core as text files with commands and their output
 runner          runs the simulations of many seeds, and replays one
+seeds           runs and replays seeds, in one process or in several, for every kind of simulation
 run_statistics  what the simulations of a run have done, in numbers
 run_report      keeps the statistics of long runs in a JSON file
 

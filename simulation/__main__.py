@@ -14,7 +14,8 @@ from pathlib import Path
 
 from simulation.checker.invariants import InvariantError
 from simulation.run_report import RunReport
-from simulation.runner import EVENTS_PER_SEED, LEVELS, disable_logging, replay, run_seeds
+from simulation.runner import EVENTS_PER_SEED, LEVELS, replay, run_seeds
+from simulation.seeds import disable_logging
 
 PROGRAM = "python -m simulation"
 

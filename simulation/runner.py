@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
-from collections.abc import Callable, Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable
+from functools import partial
 
 from simulation.actions.run import run_simulation
 from simulation.checker.invariants import InvariantError
@@ -15,6 +13,7 @@ from simulation.core.world import World
 from simulation.nodes.cluster import run_cluster
 from simulation.run_report import RunReport
 from simulation.run_statistics import RunStatistics
+from simulation.seeds import replay_seed, results_of_seeds
 
 EVENTS_PER_SEED = 8000  # long enough for a dozen elections, short enough to replay in a second
 TRACE_TAIL = 60  # lines of the trace that a replay prints
@@ -54,31 +53,6 @@ def run_seed(level: str, seed: int, events_per_seed: int) -> RunStatistics:
     return statistics
 
 
-def disable_logging() -> None:
-    """Disables logging: nodes log as in production, and no one reads these lines."""
-    logging.disable(logging.CRITICAL)
-
-
-def _run_in_processes(
-    level: str, first_seed: int, events_per_seed: int, jobs: int
-) -> Generator[RunStatistics, None, None]:
-    """Runs seeds from `first_seed` on, without end, in this many processes. Raises InvariantError."""
-    seed = first_seed
-    with ProcessPoolExecutor(jobs, initializer=disable_logging) as pool:
-        running: set[Future[RunStatistics]] = set()
-        try:
-            while True:
-                while len(running) < 2 * jobs:
-                    running.add(pool.submit(run_seed, level, seed, events_per_seed))
-                    seed += 1
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        finally:
-            for future in running:
-                future.cancel()
-
-
 def run_seeds(
     level: str,
     first_seed: int,
@@ -100,21 +74,18 @@ def run_seeds(
         if run_report is not None:
             run_report.write(statistics, took_s, failure)
 
-    results = _run_in_processes(level, first_seed, events_per_seed, jobs) if jobs > 1 else None
+    run_one = partial(run_seed, level, events_per_seed=events_per_seed)
+    results = results_of_seeds(run_one, first_seed, jobs)
     while statistics.events < events:
         try:
-            if results is not None:
-                statistics.add(next(results))
-            else:
-                statistics.add(run_seed(level, first_seed + statistics.seeds, events_per_seed))
+            statistics.add(next(results))
         except InvariantError as e:
             report_progress(str(e))
             raise
         if time.perf_counter() - reported_at > REPORT_INTERVAL_S:
             reported_at = time.perf_counter()
             report_progress()
-    if results is not None:
-        results.close()
+    results.close()
     report_progress()
     return statistics
 
@@ -124,16 +95,9 @@ def replay(level: str, seed: int, events_per_seed: int, write_line: Callable[[st
 
     Returns whether all invariants held.
     """
-    trace: deque[str] = deque(maxlen=TRACE_TAIL)
     config = SimulationConfig.from_seed(seed)
-    write_line(str(config))
-    failure: InvariantError | None = None
-    try:
-        LEVELS[level](config, events_per_seed, RunStatistics(), trace.append)
-    except InvariantError as e:
-        failure = e
-    for line in trace:
-        write_line(line)
-    if failure is not None:
-        write_line(f"FAILED: {failure}")
-    return failure is None
+
+    def run(trace_sink: Callable[[str], None]) -> None:
+        LEVELS[level](config, events_per_seed, RunStatistics(), trace_sink)
+
+    return replay_seed(config, run, write_line, TRACE_TAIL)

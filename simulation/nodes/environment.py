@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 from quorate.raft.types import ReplicaKey
@@ -17,6 +17,7 @@ from simulation.checker.invariants import InvariantChecker, InvariantError, Key,
 from simulation.config import SimulationConfig
 from simulation.nodes.filesystem import SimulatedFilesystem
 from simulation.nodes.loop import VirtualLoop
+from simulation.seeds import naming_violations
 
 T = TypeVar("T")
 WALL_MS = 1_700_000_000_000  # the date at which virtual time begins
@@ -114,14 +115,6 @@ class Environment(ABC):
             self.errors.append(e)
             raise
 
-    @contextmanager
-    def violation_context(self) -> Iterator[None]:
+    def violation_context(self) -> AbstractContextManager[None]:
         """Adds seed, event and time to an InvariantError that the block raises."""
-        try:
-            yield
-        except InvariantError as e:
-            if str(e).startswith("seed "):
-                raise
-            raise InvariantError(
-                f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}"
-            ) from e
+        return naming_violations(self.config.seed, lambda: (self.events, self.now))

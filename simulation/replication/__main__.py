@@ -14,13 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulation.checker.invariants import InvariantError
-from simulation.replication.runner import (
-    EVENTS_PER_SEED,
-    TRACE_TAIL,
-    disable_logging,
-    replay,
-    run_seeds,
-)
+from simulation.replication.runner import EVENTS_PER_SEED, TRACE_TAIL, replay, run_seeds
+from simulation.seeds import disable_logging
 
 PROGRAM = "python -m simulation.replication"
 

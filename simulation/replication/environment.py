@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -22,14 +22,13 @@ from unittest import mock
 from quorate.log.directories import manager
 from quorate.net import client
 from simulation.checker.invariants import InvariantError
+from simulation.nodes.environment import WALL_MS
 from simulation.nodes.loop import CALLBACK_OWNER, CallbackOwner
 from simulation.replication.checker import ReplicationChecker
 from simulation.replication.config import ReplicationConfig, Span
 from simulation.replication.files import BrokerFilesystem, VirtualScheduler, remove_tree
 from simulation.replication.network import NetworkLoop
-
-WALL_MS = 1_700_000_000_000
-"""The date at which virtual time begins."""
+from simulation.seeds import naming_violations
 
 
 class Environment:
@@ -74,17 +73,9 @@ class Environment:
         if self.trace_sink is not None:
             self.trace_sink(f"{self.now:10.4f} {who:4} {what}")
 
-    @contextmanager
-    def violation_context(self) -> Iterator[None]:
+    def violation_context(self) -> AbstractContextManager[None]:
         """Adds seed, event and time to an InvariantError that the block raises."""
-        try:
-            yield
-        except InvariantError as e:
-            if str(e).startswith("seed "):
-                raise
-            raise InvariantError(
-                f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}"
-            ) from e
+        return naming_violations(self.config.seed, lambda: (self.events, self.now))
 
     @contextmanager
     def installed(self) -> Iterator[None]:

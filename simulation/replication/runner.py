@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from simulation.checker.invariants import InvariantError
 from simulation.replication.cluster import Cluster, run_cluster
 from simulation.replication.config import ReplicationConfig
 from simulation.run_report import commit_id
+from simulation.seeds import replay_seed, results_of_seeds
 
 EVENTS_PER_SEED = 4000
 """Long enough for a dozen crashes, short enough to replay in a second."""
@@ -80,35 +80,6 @@ def run_seed(seed: int, events: int) -> Statistics:
     return Statistics.of(cluster, time.process_time() - began)
 
 
-def disable_logging() -> None:
-    """Disables logging: brokers log as in production, and no one reads these lines."""
-    logging.disable(logging.CRITICAL)
-
-
-def _in_processes(first_seed: int, events: int, jobs: int) -> Generator[Statistics, None, None]:
-    seed = first_seed
-    with ProcessPoolExecutor(jobs, initializer=disable_logging) as pool:
-        running: set[Future[Statistics]] = set()
-        try:
-            while True:
-                while len(running) < 2 * jobs:
-                    running.add(pool.submit(run_seed, seed, events))
-                    seed += 1
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        finally:
-            for future in running:
-                future.cancel()
-
-
-def _in_this_process(first_seed: int, events: int) -> Generator[Statistics, None, None]:
-    seed = first_seed
-    while True:
-        yield run_seed(seed, events)
-        seed += 1
-
-
 def run_seeds(
     first_seed: int,
     total_events: int,
@@ -124,7 +95,7 @@ def run_seeds(
     """
     statistics, started = Statistics(), time.perf_counter()
     reported_at = started
-    results = _in_processes(first_seed, events, jobs) if jobs > 1 else _in_this_process(first_seed, events)
+    results = results_of_seeds(partial(run_seed, events=events), first_seed, jobs)
     failure: str | None = None
     try:
         while statistics.events < total_events:
@@ -173,16 +144,5 @@ def replay(seed: int, events: int, write_line: Callable[[str], None], lines: int
 
     Returns whether all invariants held.
     """
-    trace: deque[str] = deque(maxlen=lines)
     config = ReplicationConfig.from_seed(seed)
-    write_line(str(config))
-    failure: InvariantError | None = None
-    try:
-        run_cluster(config, events, trace.append)
-    except InvariantError as error:
-        failure = error
-    for line in trace:
-        write_line(line)
-    if failure is not None:
-        write_line(f"FAILED: {failure}")
-    return failure is None
+    return replay_seed(config, partial(run_cluster, config, events), write_line, lines)

@@ -36,6 +36,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """The nodes of a cluster. `endpoint_type` is 1 for brokers and 2 for controllers (KIP-919)."""
+
     cluster_id: str
     controller_id: int
     nodes: tuple[Node, ...]
@@ -57,6 +59,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
+    """A topic in a list of all topics; `topic_id` is a UUID of 16 bytes."""
+
     name: str
     topic_id: bytes
     internal: bool
@@ -78,6 +82,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic with all of its partitions; `topic_id` is a UUID of 16 bytes."""
+
     name: str
     topic_id: bytes
     internal: bool
@@ -86,6 +92,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
+    """An ongoing reassignment: all replicas of a partition, and those that it adds and removes."""
+
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -114,6 +122,8 @@ class ConfigOp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
+    """A value that a configuration would have if the sources above this one did not set it."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -121,6 +131,8 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
+    """A configuration, its value and its source. The value of a sensitive one is None."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -135,6 +147,8 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
+    """A group in a list of all groups."""
+
     group_id: str
     protocol_type: str
     state: str
@@ -143,6 +157,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
+    """A member of a group. `instance_id` is None for a dynamic member (KIP-345)."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -152,6 +168,8 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group, its coordinator and its members. `assignor` is empty while nobody has joined."""
+
     group_id: str
     state: str
     protocol_type: str
@@ -163,6 +181,8 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
+    """A committed offset. The leader epoch is -1 if the client did not send one."""
+
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
@@ -170,6 +190,8 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
+    """An offset and the timestamp of its record in ms since 1970. Both are -1 where no record matches."""
+
     offset: int
     timestamp: int
     leader_epoch: int
@@ -188,6 +210,8 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
+    """The leader, voters and observers of the metadata quorum (DescribeQuorum)."""
+
     leader_id: int
     leader_epoch: int
     high_watermark: int
@@ -219,6 +243,10 @@ class FeatureUpgrade(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
+    """The bytes of a replica, and by how many records it is behind. A future replica is a move between
+    log directories.
+    """
+
     size: int
     lag: int
     future: bool
@@ -226,6 +254,8 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
+    """A log directory and its replicas. The bytes are of the whole volume, and -1 if unknown."""
+
     path: str
     error: str | None
     total_bytes: int

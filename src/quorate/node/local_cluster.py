@@ -47,6 +47,8 @@ class LocalClusterError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class LocalNode:
+    """A node of the local cluster, its folder and its ports; port 0 means no such listener."""
+
     node_id: int
     folder: Path
     controller: bool

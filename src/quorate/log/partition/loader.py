@@ -332,6 +332,8 @@ def _unlink(path: str) -> None:
 
 @dataclass(slots=True)
 class _LoadedSegments:
+    """The segments of a log after a start, with the findings of the recovery."""
+
     segments: list[Segment]
     log_end_offset: int = 0
     recovered_from: int | None = None

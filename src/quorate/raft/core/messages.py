@@ -33,6 +33,8 @@ NONE = ErrorCode.NONE
 
 @dataclass(slots=True, eq=False)
 class Vote:
+    """Asks for a vote, or for a pre-vote (KIP-996)."""
+
     epoch: int  # of the candidate, which has incremented it unless this is a pre-vote
     candidate: ReplicaKey
     last: OffsetEpoch
@@ -43,6 +45,8 @@ class Vote:
 
 @dataclass(slots=True, eq=False)
 class BeginEpoch:
+    """Announces a new leader to a voter that does not fetch from it (BeginQuorumEpoch)."""
+
     leader_id: int
     epoch: int
     endpoints: Endpoints
@@ -52,6 +56,8 @@ class BeginEpoch:
 
 @dataclass(slots=True, eq=False)
 class EndEpoch:
+    """Announces a resignation (EndQuorumEpoch). `preferred` lists the successors, best first."""
+
     leader_id: int
     epoch: int
     preferred: Sequence[ReplicaKey]
@@ -61,6 +67,8 @@ class EndEpoch:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
+    """Asks for the records from `offset` on. `last_epoch` is the epoch of the record before."""
+
     replica: ReplicaKey  # id -1: a reader that is not a replica
     epoch: int
     offset: int
@@ -73,6 +81,8 @@ class Fetch:
 
 @dataclass(slots=True, eq=False)
 class FetchSnapshot:
+    """Asks for at most `max_bytes` of a snapshot from `position` on."""
+
     replica: ReplicaKey
     epoch: int
     snapshot: OffsetEpoch
@@ -85,6 +95,8 @@ class FetchSnapshot:
 
 @dataclass(slots=True, eq=False)
 class AddVoter:
+    """Asks the leader to add a voter (KIP-853, AddRaftVoter)."""
+
     voter: Voter
     cluster_id: str | None = None
     timeout_ms: int = 30000
@@ -93,12 +105,16 @@ class AddVoter:
 
 @dataclass(slots=True, eq=False)
 class RemoveVoter:
+    """Asks the leader to remove a voter (KIP-853, RemoveRaftVoter)."""
+
     key: ReplicaKey
     cluster_id: str | None = None
 
 
 @dataclass(slots=True, eq=False)
 class UpdateVoter:
+    """Tells the leader the listeners and versions of a voter (KIP-853, UpdateRaftVoter)."""
+
     voter: Voter
     epoch: int
     cluster_id: str | None = None
@@ -106,7 +122,7 @@ class UpdateVoter:
 
 @dataclass(slots=True, eq=False)
 class DescribeQuorum:
-    pass
+    """Asks the leader for the voters, the observers and their progress."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +147,8 @@ class Reply:
 
 @dataclass(slots=True, eq=False)
 class VoteReply(Reply):
+    """The reply to Vote."""
+
     granted: bool = False
 
 
@@ -141,6 +159,8 @@ class EpochReply(Reply):
 
 @dataclass(slots=True, eq=False)
 class FetchReply(Reply):
+    """The reply to Fetch: records, or the point to which the follower truncates, or a snapshot."""
+
     high_watermark: int = -1
     log_start: int = -1
     diverging: OffsetEpoch | None = None
@@ -152,6 +172,8 @@ class FetchReply(Reply):
 
 @dataclass(slots=True, eq=False)
 class SnapshotReply(Reply):
+    """The reply to FetchSnapshot: `size` of the whole snapshot, and its bytes from `position` on."""
+
     snapshot: OffsetEpoch = field(default=OffsetEpoch(-1, -1))
     size: int = 0
     position: int = 0
@@ -168,12 +190,16 @@ class VoterReply(Reply):
 
 @dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
+    """The reply to ProbeVersions: the lowest and highest kraft.version of the new voter."""
+
     kraft_versions: tuple[int, int] = (0, 0)
     supports_vote: bool = True  # supports Vote: the listener is a controller's
 
 
 @dataclass(slots=True, eq=False)
 class ReplicaInfo:
+    """The progress of one replica, as the leader knows it."""
+
     key: ReplicaKey
     log_end: int
     last_fetch: float | None  # monotonic seconds; None: never
@@ -182,6 +208,8 @@ class ReplicaInfo:
 
 @dataclass(slots=True, eq=False)
 class QuorumReply(Reply):
+    """The reply to DescribeQuorum."""
+
     high_watermark: int = -1
     voters: list[ReplicaInfo] = field(default_factory=list)
     observers: list[ReplicaInfo] = field(default_factory=list)
@@ -218,6 +246,8 @@ Token = Hashable  # identifies a request until it is answered
 
 @dataclass(slots=True, eq=False)
 class Received:
+    """A request has arrived. Its answer carries the same token."""
+
     request: RaftRequest
     token: Token
 
@@ -232,6 +262,8 @@ class Peer:
 
 @dataclass(slots=True, eq=False)
 class Replied:
+    """A request of this replica was answered, or has failed."""
+
     to: Peer
     request: RaftRequest
     reply: Reply | Failure
@@ -321,13 +353,15 @@ class SnapshotInstalled:
 
 @dataclass(slots=True, eq=False)
 class Resign:
+    """The controller gives up its leadership of `epoch`."""
+
     epoch: int
     reason: str
 
 
 @dataclass(slots=True, eq=False)
 class Shutdown:
-    pass
+    """This replica stops. A leader resigns first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -370,12 +404,16 @@ Event = (
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
+    """A request to send to another replica."""
+
     to: Peer
     request: RaftRequest
 
 
 @dataclass(slots=True, eq=False)
 class Answer:
+    """The reply to the received request with this token."""
+
     token: Token
     reply: Reply
 
@@ -402,6 +440,8 @@ class SnapshotChunk:
 
 @dataclass(slots=True, eq=False)
 class RoleChange:
+    """This replica has a new role, epoch or leader."""
+
     role: Role
     epoch: int
     leader_id: int | None

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Voter:
+    """A voter, its listeners and the range of kraft.version that it supports."""
+
     key: ReplicaKey
     endpoints: Endpoints = field(default_factory=dict)
     kraft_versions: tuple[int, int] = (0, 0)

@@ -42,6 +42,8 @@ class Metric(NamedTuple):
 
 @dataclass(slots=True)
 class _Sample:
+    """The values of one window: when it began, how many, their sum and the highest."""
+
     begins: float
     count: int = 0
     total: float = 0.0

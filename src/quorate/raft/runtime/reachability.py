@@ -14,6 +14,8 @@ MAX_ADDRESSES = 1000  # far more than a quorum has; a limit is needed, since mes
 
 @dataclass(slots=True)
 class _Unanswered:
+    """An address that does not answer: since when, in monotonic seconds, and why."""
+
     since: float
     cause: str
 

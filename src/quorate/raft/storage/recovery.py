@@ -31,6 +31,8 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 @dataclass(slots=True)
 class RecoveredReplica:
+    """What a replica has on its disk at its start. `stored` is None in a new directory."""
+
     log: MetadataLog
     members: Membership
     stored: QuorumState | None

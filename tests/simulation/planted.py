@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.raft.core import election, follower, leader, leadership
+from quorate.raft.core import election, follower, leader, transitions
 from quorate.raft.core import messages as m
 from quorate.raft.core.membership import voter_changes
 from quorate.raft.core.state import RaftState
@@ -86,14 +86,14 @@ def count_oneself_too_early(patch: Patch) -> None:
 def commit_older_epochs_by_counting(patch: Patch) -> None:
     """Commits records of earlier epochs before one of the leader's own is on a majority (RaftState,
     figure 8)."""
-    start = leadership.start_leading
+    start = transitions.start_leading
 
     def from_the_start(r: RaftState, granting: Any, now: float) -> None:
         start(r, granting, now)
         assert r.leading is not None
         r.leading.epoch_start = -1
 
-    patch.setattr(leadership, "start_leading", from_the_start)
+    patch.setattr(transitions, "start_leading", from_the_start)
 
 
 def vote_twice(patch: Patch) -> None:

@@ -8,15 +8,15 @@ From the bottom up:
 - `state`: the whole state of a replica, its queries, and the operations on effects.
 - `control_records`: control records as values, and their application.
 - `leader_conflict`: which of two leaders of one epoch to believe.
-- `leadership`: the begin and the end of leadership.
-- `transitions`: the transitions between roles.
+- `leader_checks`: what a leader checks before it serves a request.
+- `transitions`: the transitions between roles, and the begin and end of leadership.
 - `replies`: what the rules for all responses share.
 - `election`: Vote, BeginQuorumEpoch and EndQuorumEpoch.
 - `membership`: changes of the voter set.
 - `follower`: Fetch, truncation and snapshot downloads.
 - `leader`: the answers to Fetch, the high watermark and the leader's timers.
-- `log_progress`: what follows when records are appended or durable.
-- `raft`: the entrance, which dispatches events to the rules.
+- `raft`: the entrance, which dispatches events to the rules. It also handles that records were appended
+  or are durable.
 
 A module imports only those above it in this list. The packages `storage` and `runtime` import the core;
 other packages may import `voters`.

@@ -11,7 +11,7 @@ import logging
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
 from quorate.raft.core.election import send_end_quorum_epoch
-from quorate.raft.core.leadership import leader_error, may_wait_for_leader, update_check_quorum
+from quorate.raft.core.leader_checks import leader_error, may_wait_for_leader, update_check_quorum
 from quorate.raft.core.membership import kraft_version, voter_changes
 from quorate.raft.core.messages import (
     BeginEpoch,

@@ -1,5 +1,7 @@
 """Transitions between roles, and the epoch, vote and timers with which each role begins (KIP-595, KIP-996).
 
+The last section has the begin and the end of leadership.
+
 The table `TRANSITIONS` lists which role may follow which. Any other transition is a bug and raises
 RaftError, which stops the node.
 """
@@ -7,11 +9,14 @@ RaftError, which stops the node.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
-from quorate.raft.core import leadership
+from quorate.protocol.errors import ErrorCode
+from quorate.raft.core.control_records import epoch_start_records
+from quorate.raft.core.leader_checks import may_wait_for_leader
 from quorate.raft.core.leader_conflict import names_other_leader
-from quorate.raft.core.messages import RoleChange
-from quorate.raft.core.role_state import NEVER, Election, Following
+from quorate.raft.core.messages import FetchReply, RoleChange, Token, VoterReply
+from quorate.raft.core.role_state import NEVER, Election, Following, Leading
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import (
     NO_ENDPOINTS,
@@ -38,7 +43,7 @@ def _transition_to(r: RaftState, role: Role) -> None:
     if role not in TRANSITIONS[r.role]:
         raise RaftError(f"illegal move from {r.role.value} to {role.value} in epoch {r.epoch}")
     if r.leading is not None and role is not Role.LEADER:
-        leadership.stop_leading(r)
+        stop_leading(r)
     logger.info(
         "[Raft id=%d] %s -> %s epoch=%d leader=%s voted=%s",
         r.me.id, r.role.value, role.value, r.epoch, r.leader_id, r.voted,
@@ -164,7 +169,7 @@ def promote_if_elected(r: RaftState, now: float) -> None:
         r.hwm = None
         persist(r)
         r.reset_links()
-        leadership.start_leading(r, granting, now)
+        start_leading(r, granting, now)
 
 
 def lose_pre_vote(r: RaftState, now: float) -> None:
@@ -225,7 +230,7 @@ def become_resigned(r: RaftState, now: float) -> None:
     leading = r.leading
     if leading is None:
         raise RaftError("only a leader resigns")
-    r.successors = leadership.successors(r)
+    r.successors = successors(r)
     r.unacknowledged = {i for i in r.voters.ids if i != r.me.id}
     _transition_to(r, Role.RESIGNED)
     r.election_deadline = draw_election_deadline(r, now)
@@ -262,3 +267,56 @@ def adopt_leader_and_epoch(
         elif r.leader_id is None:
             r.leader_id = leader_id
             persist(r)
+
+
+# --- leadership -----------------------------------------------------------------------------------
+
+
+def start_leading(r: RaftState, granting: Sequence[int], now: float) -> None:
+    """Begins the epoch with a batch of control records. `granting` are the voters that elected this one."""
+    end = r.log.end_offset
+    r.leading = Leading(end, now + r.params.check_quorum_s, now)
+    r.effects.append_control = epoch_start_records(r, granting)
+
+
+def stop_leading(r: RaftState) -> None:
+    """Discards the leader's state and answers the requests that wait in it.
+
+    Fetches of observers may wait until the next leader is known.
+    """
+    leading = r.leading
+    if leading is None:
+        return
+    r.leading = None
+    for parked in leading.parked:
+        if may_wait_for_leader(r, parked.request):
+            r.fetches_awaiting_leader.append(parked)
+        else:
+            r.answer(parked.token, FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    fail_pending(r, leading)
+
+
+def fail_pending(r: RaftState, leading: Leading) -> None:
+    """Answers voter changes and upgrades with NOT_LEADER_OR_FOLLOWER.
+
+    The client must send them to the next leader.
+    """
+    for change in (leading.voter_change, *leading.waiting_changes):
+        if change is not None and (change.ack_when_committed or change.offset is None):
+            refuse(r, change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    for token in leading.upgrade_tokens:
+        refuse(r, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def refuse(r: RaftState, token: Token, error: ErrorCode, message: str | None = None) -> None:
+    """Answers a request of KIP-853 with an error."""
+    r.answer(token, VoterReply(error, message=message))
+
+
+def successors(r: RaftState) -> list[ReplicaKey]:
+    """The other voters, those with the longest log first.
+
+    Kafka's `LeaderState.nonLeaderVotersByDescendingFetchOffset`.
+    """
+    others = [v.key for v in r.voters if v.id != r.me.id]
+    return sorted(others, key=lambda k: -r.end_of(k))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.control_records import KRAFT_VOTERS, voters_record
-from quorate.raft.core.leadership import leader_error, refuse, update_check_quorum
+from quorate.raft.core.leader_checks import leader_error, update_check_quorum
 from quorate.raft.core.membership.voter_changes import missing_endpoint_message, shared_address_message
 from quorate.raft.core.messages import Token, UpdateVoter, VoterReply
 from quorate.raft.core.state import RaftState
+from quorate.raft.core.transitions import refuse
 from quorate.raft.types import NO_DIRECTORY
 
 

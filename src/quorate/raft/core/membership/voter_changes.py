@@ -30,7 +30,6 @@ from types import MappingProxyType
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.core.control_records import KRAFT_VOTERS, voters_record
-from quorate.raft.core.leadership import refuse
 from quorate.raft.core.messages import (
     AddVoter,
     Failure,
@@ -44,6 +43,7 @@ from quorate.raft.core.messages import (
 )
 from quorate.raft.core.role_state import ITS_TURN, NEVER_LOST, Leading, Progress, VoterChange
 from quorate.raft.core.state import RaftState
+from quorate.raft.core.transitions import refuse
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 

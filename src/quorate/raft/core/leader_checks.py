@@ -1,0 +1,53 @@
+"""What a leader checks before it serves a request, and the timer that makes it resign (KIP-595)."""
+
+from __future__ import annotations
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft.core.messages import Fetch
+from quorate.raft.core.state import RaftState
+from quorate.raft.types import ReplicaKey
+
+
+def leader_error(r: RaftState, epoch: int) -> ErrorCode:
+    """Why this replica cannot serve a request as the leader of `epoch`, or NONE.
+
+    The same checks as Kafka's `validateLeaderOnlyRequest`.
+    """
+    if epoch < r.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > r.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if r.leading is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if r.shutting_down:
+        return ErrorCode.BROKER_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def may_wait_for_leader(r: RaftState, q: Fetch) -> bool:
+    """Whether a Fetch may be held until a leader is known, so that its sender need not repeat it.
+
+    This is for observers only. A Kafka voter has one request in flight on a connection, so its Vote
+    would wait after its Fetch.
+    """
+    return (
+        r.params.quick_failover
+        and r.params.can_vote
+        and q.replica.id >= 0
+        and not r.voters.is_voter(q.replica)
+    )
+
+
+def update_check_quorum(r: RaftState, key: ReplicaKey, now: float) -> None:
+    """Notes a Fetch of a voter, and resets the check-quorum timer when a majority has fetched.
+
+    A leader that receives no Fetch from a majority resigns (Raft thesis, section 6.2).
+    """
+    leading = r.leading
+    if leading is None or not r.voters.is_voter(key):
+        return
+    leading.fetched_voters.add(key.id)
+    needed = r.voters.majority - (1 if r.is_voter else 0)
+    if len(leading.fetched_voters) >= needed:
+        leading.fetched_voters.clear()
+        leading.check_quorum_deadline = now + r.params.check_quorum_s

@@ -206,7 +206,7 @@ class BrokerLifecycle:
         self._wake.set()
 
     async def close(self) -> None:
-        """Stops the task."""
+        """Stops the task that sends heartbeats."""
         self.shutting_down()
         task, self._task = self._task, None
         if task is not None:

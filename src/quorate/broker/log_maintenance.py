@@ -73,7 +73,7 @@ class LogMaintenance:
         ]
 
     def start(self) -> None:
-        """Starts the tasks."""
+        """Starts the periodic tasks of all logs."""
         self._logs.on_background_failure(self._background_failed)
         for name, interval_ms, job in self._jobs:
             if interval_ms < _FOREVER_MS:

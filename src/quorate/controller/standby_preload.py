@@ -84,7 +84,7 @@ class StandbyPreload:
         self._timer = asyncio.get_running_loop().call_later(BEGIN_AFTER_S, self._next)
 
     def close(self) -> None:
-        """Stops the timer."""
+        """Stops the timer of the preload."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -55,7 +55,7 @@ class LogDirectories:
         return usable
 
     def release(self) -> None:
-        """Releases the locks."""
+        """Releases the locks of the directories."""
         for lock in self._locks:
             lock.release()
         self._locks.clear()

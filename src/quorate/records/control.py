@@ -46,7 +46,7 @@ class SnapshotFooterRecord(Data, versions="0", flexible="0+"):
 
 
 class KRaftVersionRecord(Data, versions="0", flexible="0+"):
-    """Sets kraft.version. KIP-853."""
+    """Sets the level of kraft.version (KIP-853)."""
 
     version: int16 = 0
     kraft_version: int16 = field(default=0, json_name="kRaftVersion")

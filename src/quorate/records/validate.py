@@ -116,7 +116,7 @@ def validate_produced(
 
 
 def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
-    """Raises MESSAGE_TOO_LARGE."""
+    """Raises MESSAGE_TOO_LARGE for a batch above the limit."""
     if size_bytes > max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

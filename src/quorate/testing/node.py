@@ -65,7 +65,7 @@ class NodeFaults:
             self._loop = loop
             self._links = Links(loop, self._redirects)
             self._links.apply(self._link_fault)
-        setattr(loop, "create_connection", self._links.create_connection)  # noqa: B010 - a method of an instance
+        setattr(loop, "create_connection", self._links.create_connection)  # noqa: B010
         return loop
 
     def follow(self, control: socket.socket, lines: BufferedReader) -> None:

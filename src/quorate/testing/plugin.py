@@ -58,7 +58,7 @@ class ClusterFactory:
         return cluster
 
     def close(self) -> None:
-        """Ends all clusters."""
+        """Ends all clusters of the factory."""
         for cluster in self.clusters:
             cluster.close()
 

@@ -172,7 +172,10 @@ class FetchSteps:
         for key, answer in news.items():
             if key[0] != last_topic:
                 last_topic = key[0]
-                topic = TopicAnswer(topic_id=last_topic) if by_id else TopicAnswer(topic=last_topic)  # type: ignore[arg-type]
+                if by_id:
+                    topic = TopicAnswer(topic_id=last_topic)  # type: ignore[arg-type]
+                else:
+                    topic = TopicAnswer(topic=last_topic)  # type: ignore[arg-type]
                 response.responses.append(topic)
             topic.partitions.append(answer)
 

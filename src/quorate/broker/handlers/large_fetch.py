@@ -50,7 +50,7 @@ def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 class LargeFetch:
-    """One such request."""
+    """One request for very many partitions."""
 
     def __init__(
         self,

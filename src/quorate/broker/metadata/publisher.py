@@ -63,7 +63,7 @@ class BrokerMetadataListener:
     # --- RaftListener -----------------------------------------------------------------------------
 
     def on_commit(self, batches: list[CommittedBatch]) -> Steps | None:
-        """Applies committed batches."""
+        """Applies committed batches to the image of the broker."""
         if not batches:
             return None
         if too_many_at_once(batches):
@@ -92,7 +92,7 @@ class BrokerMetadataListener:
             self._snapshots.committed(image, self.offset, size, self._loop.time())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps:
-        """Loads a snapshot."""
+        """Replaces the image of the broker by a snapshot."""
         logger.info(
             "[MetadataListener id=%d] Loading snapshot %d-%d",
             self._node_id,

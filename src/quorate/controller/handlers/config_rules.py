@@ -98,8 +98,8 @@ def check_cordoned_dirs(
     if not set(cordoned_entries(value)) <= set(cordoned_entries(current or "")):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"When updating {CORDONED_LOG_DIRS} via controllers,  the new value must be a subset of the current "
-            "configuration value.",
+            f"When updating {CORDONED_LOG_DIRS} via controllers,  the new value must be a subset of the "
+            "current configuration value.",
         )
 
 

@@ -208,9 +208,10 @@ class LogManager:
         if to_delete:
             self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
-        # A log may have been truncated to an offset inside of a batch or in a gap between batches. After the
-        # load, such a log ends at the end of its last batch. If this is before the recovery point on disk, the
-        # recovery point is lowered. Otherwise the next recovery would skip records appended below it.
+        # A log may have been truncated to an offset inside of a batch or in a gap between batches. After
+        # the load, such a log ends at the end of its last batch. If this is before the recovery point on
+        # disk, the recovery point is lowered. Otherwise the next recovery would skip records appended
+        # below it.
         points = offsets[RECOVERY_POINTS]
         logs = self._by_dir[directory]
         self._checkpoints.lower(

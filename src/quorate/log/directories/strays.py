@@ -41,7 +41,8 @@ def stray_of(
     log.release_files()
     raise LogDirFailure(
         str(log.dir.parent),
-        f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of the way",
+        f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; "
+        "move one of them out of the way",
     )
 
 

@@ -121,7 +121,8 @@ def validate_placed_batches(
             )
         if max_epoch is not None and header.leader_epoch > max_epoch:
             logger.info(
-                "[PartitionLog %s] Skipping batches from offset %d on: their leader epoch %d is later than the "
+                "[PartitionLog %s] Skipping batches from offset %d on: their leader epoch %d is later than "
+                "the "
                 "current one, %d",
                 name,
                 header.base_offset,

@@ -363,7 +363,7 @@ class LocalLog:
         return os.path.join(self.parent, f"{stem}-{self.partition}{suffix}")
 
     def rename_to(self, target: str) -> None:
-        """Renames the directory."""
+        """Renames the directory of the log."""
         self._removal.free_names()
         os.rename(self.directory, target)
         self.directory = target

@@ -262,7 +262,7 @@ class PartitionLog:
     # --- reading ----------------------------------------------------------------------------------
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
-        """The parts of an index and of batch headers for which a `read` at `offset` would wait for the disk."""
+        """The parts of an index and of batch headers that a `read` at `offset` would read from the disk."""
         if not self._log.exists or not self._log_start <= offset < self._log.end_offset:
             return []
         return self._log.cold_regions(offset)

@@ -32,8 +32,8 @@ def find_timestamp(segments: Sequence[Segment], log_start: int, timestamp: int) 
 
 
 def cold_regions(segments: Sequence[Segment], log_start: int, timestamp: int | None) -> list[FileRegion]:
-    """Regions that a search for `timestamp`, or for the greatest one if it is None, would have to read from the
-    disk, because they are not in the page cache; empty if there are none.
+    """The regions that a search for `timestamp`, or for the greatest one if it is None, would read from the
+    disk, because they are not in the page cache.
 
     Called again after the regions were read ahead, it returns the next ones. Raises OSError,
     CorruptRecordError.

@@ -74,7 +74,7 @@ class ClusterBuilder:
         )
 
     def unregister_broker(self, record: UnregisterBrokerRecord, offset: int) -> None:
-        """Removes a registration."""
+        """Removes the registration of a broker."""
         if record.broker_id in self.brokers:
             self.brokers = self.brokers.delete(record.broker_id)
 

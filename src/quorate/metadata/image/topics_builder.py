@@ -61,7 +61,7 @@ class TopicsBuilder:
         return self._open.keys() | self._removed.keys()
 
     def replay_topic(self, record: TopicRecord) -> None:
-        """Replays a TopicRecord."""
+        """Replays a TopicRecord: a new topic."""
         name, topic_id = record.name, record.topic_id
         if self._id_of(name) is not None:
             raise MetadataError(f"topic {name} exists already")

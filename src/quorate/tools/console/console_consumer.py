@@ -72,15 +72,15 @@ def _parser() -> Parser:
     )
     add(
         "--formatter", default="DefaultMessageFormatter", metavar="<String: class>",
-        help="How records are printed: DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, "
-        "OffsetsMessageFormatter, GroupMetadataMessageFormatter or TransactionLogMessageFormatter (Java's full "
-        "names are accepted too).",
+        help="How records are printed: DefaultMessageFormatter, LoggingMessageFormatter, "
+        "NoOpMessageFormatter, OffsetsMessageFormatter, GroupMetadataMessageFormatter or "
+        "TransactionLogMessageFormatter (Java's full names are accepted too).",
     )  # fmt: skip
     add(
         "--property", "--formatter-property", action="append", default=[], metavar="<String: prop>",
-        help="How records are printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, "
-        "print.headers, print.value =true|false, key.separator, line.separator, headers.separator, null.literal, "
-        "key.deserializer, value.deserializer, headers.deserializer.",
+        help="How records are printed: print.timestamp, print.key, print.offset, print.epoch, "
+        "print.partition, print.headers, print.value =true|false, key.separator, line.separator, "
+        "headers.separator, null.literal, key.deserializer, value.deserializer, headers.deserializer.",
     )  # fmt: skip
     add(
         "--formatter-config",

@@ -57,12 +57,12 @@ _RENAMED = {
 
 _WITHOUT_EFFECT = frozenset(
     {
-        "key.serializer", "value.serializer", "key.deserializer", "value.deserializer",  # the tools handle bytes
+        "key.serializer", "value.serializer", "key.deserializer", "value.deserializer",  # bytes only
         "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
         "auto.include.jmx.reporter", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
         "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
-        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",  # read with compression.type
-        "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password",  # read with the stores' locations
+        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",  # see compression.type
+        "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password",  # see the locations
     }
 )  # fmt: skip
 """Properties without an effect on what the tools send or print, and those that the translation of another

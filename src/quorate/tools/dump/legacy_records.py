@@ -53,14 +53,14 @@ class RegisterBrokerRecord(Data, key=0, versions="0"):
 
 
 class UnregisterBrokerRecord(Data, key=1, versions="0"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     broker_id: int32 = 0
     broker_epoch: int64 = 0
 
 
 class TopicRecord(Data, key=2, versions="0"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     name: str = ""
     topic_id: uuid = ZERO_UUID
@@ -90,7 +90,7 @@ class ConfigRecord(Data, key=4, versions="0"):
 
 
 class PartitionChangeRecord(Data, key=5, versions="0", flexible="0+"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -111,21 +111,21 @@ class AccessControlRecord(Data, key=6, versions="0", flexible="0+"):
 
 
 class FenceBrokerRecord(Data, key=7, versions="0"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class UnfenceBrokerRecord(Data, key=8, versions="0"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class RemoveTopicRecord(Data, key=9, versions="0"):
-    """As in 2.8."""
+    """The record as of Kafka 2.8."""
 
     topic_id: uuid = ZERO_UUID
 

@@ -25,7 +25,7 @@ class RemoteLogSegmentMetadataRecord(Data, key=0, versions="0", flexible="0+"):
 
     class RemoteLogSegmentIdEntry(Struct):
         topic_id_partition: RemoteLogSegmentMetadataRecord.TopicIdPartitionEntry = field(
-            default_factory=lambda: RemoteLogSegmentMetadataRecord.TopicIdPartitionEntry()  # noqa: PLW0108 - not yet a name here
+            default_factory=lambda: RemoteLogSegmentMetadataRecord.TopicIdPartitionEntry()  # noqa: PLW0108
         )
         id: uuid = ZERO_UUID
 
@@ -56,7 +56,7 @@ class RemoteLogSegmentMetadataUpdateRecord(Data, key=1, versions="0", flexible="
 
     class RemoteLogSegmentIdEntry(Struct):
         topic_id_partition: RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry = field(
-            default_factory=lambda: RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry()  # noqa: PLW0108 - not yet a name here
+            default_factory=lambda: RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry()  # noqa: PLW0108
         )
         id: uuid = ZERO_UUID
 
@@ -196,7 +196,8 @@ def _partition(entry: Any) -> str:
 
 
 def _segment(entry: Any) -> str:
-    return f"RemoteLogSegmentId{{topicIdPartition={_partition(entry.topic_id_partition)}, id={uuid_text(entry.id)}}}"
+    partition = _partition(entry.topic_id_partition)
+    return f"RemoteLogSegmentId{{topicIdPartition={partition}, id={uuid_text(entry.id)}}}"
 
 
 def _custom(data: bytes | None) -> str:

@@ -45,8 +45,8 @@ def _parser() -> Parser:
     add("--partitions", metavar="<String: partition ids>", help="Comma-separated partitions; all without it.")
     add(
         "--time", default="latest", metavar="<String: time>",
-        help="A timestamp (first offset at or after it), or -1 or latest, -2 or earliest, -3 or max-timestamp, "
-        "-4 or earliest-local, -5 or latest-tiered (default latest).",
+        help="A timestamp (first offset at or after it), or -1 or latest, -2 or earliest, -3 or "
+        "max-timestamp, -4 or earliest-local, -5 or latest-tiered (default latest).",
     )  # fmt: skip
     add("--exclude-internal-topics", action="store_true", help="Leave internal topics out.")
     return parser

@@ -239,8 +239,10 @@ class OffsetRequests:
         return self._delete(request)
 
     async def _delete_in_turns(self, request: Any) -> Any:
-        """Deletes the offsets of very many partitions, in one batch for each turn of the event loop. Its error
-        is that of the first part that failed."""
+        """Deletes the offsets of very many partitions, in one batch for each turn of the event loop.
+
+        The error is that of the first part that failed.
+        """
         response = OffsetDeleteResponse()
         by_name: dict[str, Any] = {}
         for answer in await self._rounds.collect(map(self._delete, _parts(request))):

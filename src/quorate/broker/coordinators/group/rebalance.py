@@ -39,7 +39,10 @@ from quorate.protocol.errors import ErrorCode
 logger = logging.getLogger("quorate.group")
 
 LEAST_WAIT_MS = 100
-"""The least time between two looks at static members that have not joined. Their rebalance timeout may be 0."""
+"""The least time between two checks of static members that have not joined.
+
+Their rebalance timeout may be 0.
+"""
 
 
 class Rebalancer:

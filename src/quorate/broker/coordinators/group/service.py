@@ -53,8 +53,10 @@ OFFSETS_AT_ONCE = 500
 """Offsets of a group to be deleted that are deleted in one turn of the event loop, in some milliseconds."""
 
 MAX_PROTOCOLS = 1000
-"""The largest number of protocols in a JoinGroup. Clients have one for each configured assignor. Each change of
-a group visits the protocols of all members."""
+"""The largest number of protocols in a JoinGroup.
+
+Clients have one for each configured assignor. Each change of a group visits the protocols of all members.
+"""
 
 
 class Metadata(Protocol):
@@ -240,7 +242,9 @@ class GroupCoordinatorService:
         return self._rounds.answer(
             count,
             (b"" if group is None else encode(group) for group in chain.from_iterable(listed)),
-            lambda some: ListGroupsResponse(groups=EncodedStructs(filter(None, some))),  # type: ignore[arg-type]
+            lambda some: ListGroupsResponse(
+                groups=EncodedStructs(filter(None, some))  # type: ignore[arg-type]
+            ),
         )
 
     async def delete_groups(self, ctx: RequestContext, request: Any) -> Any:
@@ -263,8 +267,10 @@ class GroupCoordinatorService:
         return response
 
     async def _delete_group(self, group_id: str) -> list[Answer]:
-        """Starts the deletion of a group, whose offsets are deleted first, some in each turn of the event loop.
-        Returns the error codes of all steps."""
+        """Starts the deletion of a group and returns the error codes of all steps.
+
+        Its offsets are deleted first, some in each turn of the event loop.
+        """
         remains = False
 
         def step(shard: GroupCoordinatorShard, token: Answer, _: StepTime) -> CoordinatorResult:

@@ -287,7 +287,8 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             return m.VoterReply(_code(response.error_code), message=response.error_message)
         case m.ProbeVersions():
             probe = m.ProbeReply(_code(response.error_code))  # type: ignore[attr-defined]
-            probe.supports_vote = any(api.api_key == VoteRequest.KEY for api in response.api_keys)  # type: ignore[attr-defined]
+            keys = (api.api_key for api in response.api_keys)  # type: ignore[attr-defined]
+            probe.supports_vote = VoteRequest.KEY in keys
             for feature in response.supported_features:  # type: ignore[attr-defined]
                 if feature.name == "kraft.version":
                     probe.kraft_versions = (feature.min_version, feature.max_version)

@@ -81,8 +81,14 @@ def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
             snapshot = OffsetEpoch(s.snapshot_id.end_offset, s.snapshot_id.epoch)
             replica = ReplicaKey(q.replica_id, s.replica_directory_id)
             return m.FetchSnapshot(
-                replica, s.current_leader_epoch, snapshot, s.position, q.max_bytes, q.cluster_id, s.prefix_digest
-            )  # fmt: skip
+                replica,
+                s.current_leader_epoch,
+                snapshot,
+                s.position,
+                q.max_bytes,
+                q.cluster_id,
+                s.prefix_digest,
+            )
         case DescribeQuorumRequest():
             return m.DescribeQuorum() if metadata_partition(q.topics) is not None else _unknown_quorum(q)
         case AddRaftVoterRequest():

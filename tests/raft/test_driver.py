@@ -11,6 +11,7 @@ import pytest
 from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.runtime.timers import PeriodicTimer
+from quorate.raft.storage.metadata_log import MetadataLog
 from quorate.raft.storage.quorum_state import decode_quorum_state
 from quorate.raft.storage.snapshots.files import SnapshotWriter, snapshot_name
 from quorate.raft.types import NotLeaderError, OffsetEpoch
@@ -315,6 +316,26 @@ def test_a_snapshot_must_end_at_a_committed_batch_boundary(tmp_path: Path) -> No
                 await client.create_snapshot(end, epoch, 1, [])
         assert not [p for p in metadata(tmp_path).iterdir() if p.name.endswith(".part")]
         await node.stop()
+
+    asyncio.run(main())
+
+
+def test_cleaning_waits_until_the_high_watermark_is_known_after_a_restart(tmp_path: Path) -> None:
+    """Without a leader a replica does not know it: its two snapshots are above it."""
+
+    async def main() -> None:
+        node = await sole(tmp_path, segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
+        for _ in range(2):
+            await node.commit(*[b"x" * 900] * 10)
+            await node.client.create_snapshot(node.client.high_watermark, node.client.epoch, 1, state(node))
+        hwm = node.client.high_watermark
+        await node.stop()
+        again = MetadataLog.open(metadata(tmp_path), node.client.config, files=None, now_ms=2)
+        assert not again.clean(2, 0)
+        assert again.start_offset == 0
+        assert again.clean(2, hwm)
+        assert again.start_offset > 0
+        again.close()
 
     asyncio.run(main())
 

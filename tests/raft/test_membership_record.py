@@ -32,6 +32,7 @@ from tests.raft.nodes import (
 from tests.raft.test_membership import ask, key, lead, quorum
 from tests.raft.test_rules import started
 from tests.raft.world import LISTENER, World, address, directory, voter
+from tests.raft.world import Node as Replica
 
 # --- joining by itself ----------------------------------------------------------------------------
 
@@ -69,6 +70,30 @@ def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
     wanted = ReplicaKey(node.id, directory(50 + node.id))
     assert world.run(60, lambda: lead(world).core.state.voters.has_key(wanted))
     world.settle("afterwards")
+
+
+def test_a_controller_with_a_new_disk_removes_its_old_voter_once_while_it_catches_up() -> None:
+    """Until it has fetched the new voter set, its own one still has the voter that is removed."""
+    world = quorum(3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    removals = 0
+    send = world.send
+
+    def count_and_delay_fetches(sender: Replica, out: m.Outgoing) -> None:
+        nonlocal removals
+        removals += isinstance(out.request, m.RemoveVoter)
+        if sender is node and isinstance(out.request, m.Fetch):
+            world.after(0.5, lambda: send(sender, out))
+        else:
+            send(sender, out)
+
+    world.send = count_and_delay_fetches  # type: ignore[method-assign]
+    node.auto_join = True
+    node.replace_disk(directory(50 + node.id))
+    node.boot_up()
+    wanted = ReplicaKey(node.id, directory(50 + node.id))
+    assert world.run(60, lambda: lead(world).core.state.voters.has_key(wanted))
+    assert removals == 1
 
 
 def test_a_removed_voter_does_not_rejoin_even_after_a_restart() -> None:

@@ -57,6 +57,7 @@ class Following:
     has_fetched: bool = False  # the leader has answered a Fetch successfully
     update_put_off_at: float = NEVER  # since when the leader answers UpdateVoter with REQUEST_TIMED_OUT
     updated_leader: bool = False  # the leader has answered UpdateVoter (kraft.version 0)
+    removed_voter: ReplicaKey | None = None  # auto-join: the leader has removed it, but it is in the log here
     snapshot: OffsetEpoch | None = None  # being downloaded
     opened: bool = False  # the driver has reported the position at which the download begins
     position: int = 0  # bytes received

@@ -441,8 +441,8 @@ class MetadataLog:
             if not oversize and not self._expired(self._snapshots[0], now_ms):
                 break
             keep = self._snapshots[1]
-            if keep.offset <= self.start_offset:
-                break
+            if keep.offset <= self.start_offset or keep.offset > self._log.high_watermark:
+                break  # after a start, the high watermark is unknown until a leader reports it
             self._log.increment_log_start_offset(keep.offset, "snapshot")
             self._log.delete_old_segments(now_ms)
             gone, self._snapshots = self._snapshots[:1], self._snapshots[1:]

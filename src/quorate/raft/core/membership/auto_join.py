@@ -151,8 +151,10 @@ def poll_auto_join(r: RaftState, now: float) -> None:
     if r.hwm is None or r.members.kraft_version < 1 or r.membership_record is not MembershipRecord.NEVER:
         return
     address = r.address_of(r.leader_id)
+    old = r.voters.by_id.get(r.me.id)
+    if f.removed_voter is not None and (old is None or old.key != f.removed_voter):
+        f.removed_voter, f.update_voter_at = None, now  # the voter set without it has arrived
     if now >= f.update_voter_at and address is not None:
-        old = r.voters.by_id.get(r.me.id)
         request: AddVoter | RemoveVoter
         if old is not None:
             request = RemoveVoter(old.key, r.params.cluster_id)
@@ -179,6 +181,8 @@ def on_join_reply(r: RaftState, event: Replied, now: float) -> bool:
         reply.error.name,
         reply.message or "",
     )
-    if what == "remove" and f is not None and reply.error in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND):
-        f.update_voter_at = now  # the id is free now
+    removed = reply.error in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND)
+    if f is not None and removed and isinstance(event.request, RemoveVoter):
+        # The id is free now. The request is not sent again while this replica still fetches the voter set.
+        f.removed_voter = event.request.key
     return True

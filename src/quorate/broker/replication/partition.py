@@ -147,7 +147,10 @@ class Partition:
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)
         self.isr = image.isr
-        self.pending_isr = None
+        if self.pending_isr is not None and self.pending_isr.partition_epoch < image.partition_epoch:
+            # Otherwise the image is what the change is based on, known here from an earlier response. The
+            # controller may have committed the change already. (Kafka forgets it.)
+            self.pending_isr = None
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}
             others = [replica for replica in image.replicas if replica != self._host.node_id]

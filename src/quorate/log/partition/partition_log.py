@@ -143,6 +143,12 @@ class PartitionLog:
         return self._log_start
 
     @property
+    def log_start_to_checkpoint(self) -> int | None:
+        """The log start offset if a checkpoint must have it, because the files do not begin there."""
+        log = self._log
+        return self._log_start if self._log_start > log.bases[0] or log.has_deleted_files else None
+
+    @property
     def log_end_offset(self) -> int:
         return self._log.end_offset
 

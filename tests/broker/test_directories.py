@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
+from quorate.broker.log_maintenance import LogMaintenance
 from quorate.broker.replication.directory_assignments import DirectoryAssignments
 from quorate.broker.replication.partition import Partition
 from quorate.log.errors import LogDirFailure
@@ -360,3 +361,19 @@ def test_a_follower_copies_a_log_again_whose_topic_id_a_crash_has_lost(
     assert values_in(log.read_bytes(0, 1000)) == values
     assert (log.log_end_offset, log.topic_id) == (len(values), topic_id_of("t"))
     again.close()
+
+
+def test_a_directory_that_failed_before_the_periodic_jobs_start_is_reported_when_they_do(two):
+    """For example at the removal of stray logs. The next periodic job would find it up to 30 s later."""
+    first, _ = two.config.log_dirs
+
+    def broken() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    two.logs._scheduler.run_later(broken, str(first))
+    two.logs._scheduler.wait_idle()
+    reported: list[LogDirFailure] = []
+    jobs = LogMaintenance(two.config, two.logs, two.replicas, reported.append, two.loop)
+    jobs.start()
+    assert [failure.directory for failure in reported] == [str(first)]
+    two.loop.run_until_complete(jobs.close())

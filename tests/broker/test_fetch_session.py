@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -142,6 +143,15 @@ def test_after_a_divergence_the_next_success_is_sent(epoch_of_the_divergence):
         assert list(news) == [("a", 0)]
     context = ask(known, session_id, len(answers), {})
     assert list(context.finish({("a", 0): answer(high_watermark=10)}, 0)[2]) == [("a", 0)]
+
+
+def test_in_a_new_leader_epoch_everything_is_sent_again():
+    """A follower ignores a response that arrives after it has learned of the new leader epoch."""
+    known = sessions()
+    session_id = open_session(known, want("a"))
+    (part,) = ask(known, session_id, 1, {}).partitions.values()
+    news = ask(known, session_id, 2, {("a", 0): replace(part, current_leader_epoch=5)})
+    assert list(news.finish({("a", 0): answer()}, 0)[2]) == [("a", 0)]
 
 
 def test_partitions_with_data_move_to_the_end():

@@ -397,6 +397,32 @@ def test_a_response_about_offsets_truncates_no_log_that_is_no_longer_followed(pa
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (0, 3)
 
 
+def test_offsets_in_a_response_that_a_new_epoch_overtook_are_sent_again(pair):
+    """The leader stays and the log does not grow, so nothing else would bring the high watermark and the
+    log start offset. A deletion of records waits for the latter."""
+    write(pair, LEADER, b"a", b"b")
+    pair.follow()
+    pair.rounds()
+    fetcher, follower = pair.fetcher, pair.brokers[FOLLOWER].replicas.partition("t", 0)
+    assert fetcher is not None
+    call = fetcher.wire.call
+
+    async def overtaken(request, timeout_s):
+        answer = await call(request, timeout_s)
+        pair.publish(placed(epoch=1, partition_epoch=1))
+        fetcher.remove(follower)
+        fetcher.add(follower)
+        fetcher.wire.call = call
+        return answer
+
+    fetcher.wire.call = overtaken
+    pair.rounds()
+    leader = pair.brokers[LEADER].replicas.partition("t", 0)
+    assert (follower.log.high_watermark, leader.log.high_watermark) == (0, 2)
+    pair.rounds(2)
+    assert follower.log.high_watermark == 2
+
+
 def test_batches_of_a_later_epoch_than_the_fetch_are_not_appended(pair):
     """The leader loses its role between its answer and the moment in which the records are sent from its
     file. Meanwhile it has truncated its log and copied records of the next leader to the same place. With

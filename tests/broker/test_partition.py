@@ -145,6 +145,24 @@ def test_a_caught_up_follower_is_added_to_the_isr_and_counts_at_once(leading):
     assert (partition.isr, partition.partition_epoch, partition.pending_isr) == ((1, 2), 1, None)
 
 
+def test_metadata_that_the_leader_knows_already_does_not_end_a_pending_isr_change(leading):
+    """The response to an AlterPartition often arrives before the metadata that it has caused. A change that
+    was sent in between may already be committed: the high watermark still waits for the new member."""
+    partition, replicas, clock = leading(replicas=(1, 2, 3), isr=(1,))
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    partition.isr_altered(replicas.isr_sender.changes[0], (1, 2), 0, 1)
+    append(partition, 3, 1)
+    partition.follower_fetched(3, 300, 3, 0, 6, clock.now())
+    change = replicas.isr_sender.changes[1]
+    assert (change.isr, partition.pending_isr is change) == ((1, 2, 3), True)
+    partition.make_leader(registration(replicas=(1, 2, 3), isr=(1, 2), partition_epoch=1), clock.now())
+    partition.follower_fetched(2, 200, 6, 0, 6, clock.now())
+    assert partition.log.high_watermark == 3
+    partition.isr_altered(change, (1, 2, 3), 0, 2)
+    assert (partition.isr, partition.pending_isr) == ((1, 2, 3), None)
+
+
 @pytest.mark.parametrize(
     ("follower", "broker_epoch"),
     [

@@ -208,6 +208,36 @@ def test_retention(node: Node, disk: SlowDisk) -> None:
     assert probe.longest_s < BOUND_S, probe.slowest
 
 
+def test_deleted_records_stay_deleted_after_a_kill(node: Node, disk: SlowDisk) -> None:
+    """The files of deleted segments are renamed one after the other. The node is killed before the last."""
+    create(node, "t", segment_bytes=1 << 20)
+    create(node, "other")
+    fill(node, "t", 1, 1500, 4000)
+    fill(node, "other", 1, 10, 100)
+    segments = sorted(path.name for path in files(node, "t-0/*.log"))
+    assert len(segments) >= 5
+    disk.set(change_ms=SLOW_MS)
+    start = int(Path(segments[4]).stem)
+    assert deleted(node, "t", start) == start
+    wait_for("the first of the segments to go", lambda: len(files(node, "t-0/*.log")) < len(segments))
+    assert deleted(node, "other", 5) == 5  # this writes the checkpoint of all log starts
+    assert (node.data / "t-0" / segments[3]).exists()
+    node.kill()
+    disk.set()
+    node.start(env=disk.env)
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "g", **QUIET})
+    found = [consumer.get_watermark_offsets(TopicPartition(t, 0), timeout=30)[0] for t in ("t", "other")]
+    consumer.close()
+    assert found == [start, 5]
+
+
+def deleted(node: Node, topic: str, offset: int) -> int:
+    """Deletes the records before `offset`. Returns the low watermark."""
+    admin = node.admin()
+    futures = admin.delete_records([TopicPartition(topic, 0, offset)], request_timeout=60)
+    return int(next(iter(futures.values())).result(60).low_watermark)
+
+
 def opening(node: Node, disk: SlowDisk, read_ms: int) -> LoopProbe:
     """Starts the node again, with cold files. Returns the pauses of its controller while the broker opens its
     logs."""

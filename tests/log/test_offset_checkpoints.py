@@ -29,6 +29,35 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
     assert found is not None and found.log_start_offset == 2
 
 
+def test_deleted_records_stay_deleted_while_the_files_of_their_segments_wait_for_a_thread(
+    tmp_path: Path,
+) -> None:
+    """A killed node leaves the files that were not renamed yet. Only the checkpoint says where the log starts
+    then."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.get_or_create("t", 0, TOPIC_ID)
+    for value in (b"a", b"b", b"c"):
+        put(log, value)
+        log.roll()
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "test")
+    run_steps(logs.checkpoint_log_start_offsets())
+    held = threading.Event()
+    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    assert log.delete_old_segments(0) == 2
+    run_steps(logs.checkpoint_log_start_offsets())
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and contents(found) == [(2, b"c")]
+    held.set()
+    logs._scheduler.wait_idle()
+    run_steps(logs.checkpoint_log_start_offsets())
+    checkpoint = tmp_path / "d" / "log-start-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n0\n"
+
+
 def test_checkpoints_of_a_deleted_log_do_not_apply_to_the_next_log_of_its_name(tmp_path: Path) -> None:
     """A log start offset after the end of the new log would delete all its records. A recovery point after
     its end would leave them unverified."""

@@ -75,6 +75,7 @@ class LogMaintenance:
     def start(self) -> None:
         """Starts the periodic tasks of all logs."""
         self._logs.on_background_failure(self._background_failed)
+        self._report_failures()  # those until now, for example at the removal of stray logs
         for name, interval_ms, job in self._jobs:
             if interval_ms < _FOREVER_MS:
                 first_s = min(interval_ms / 1000, _FIRST_RUN_S)

@@ -49,7 +49,10 @@ class FetchPartition:
     sent_log_start_offset: int = -1
 
     def update(self, other: FetchPartition) -> None:
-        """Takes the position from `other` and keeps the offsets that were sent."""
+        """Takes the position from `other`. Keeps the offsets that were sent, unless the leader epoch is
+        another one: a follower ignores a response that its change of the epoch has overtaken."""
+        if self.current_leader_epoch != other.current_leader_epoch:
+            self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = other.fetch_offset
         self.log_start_offset = other.log_start_offset
         self.max_bytes = other.max_bytes

@@ -147,7 +147,9 @@ class Partition:
         new_epoch = image.leader_epoch > self.leader_epoch
         self._assign(image)
         self.isr = image.isr
-        self.pending_isr = None
+        if self.pending_isr is not None and self.pending_isr.partition_epoch < image.partition_epoch:
+            # One that is based on this image may be committed already, so it stays. (Kafka forgets it.)
+            self.pending_isr = None
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}
             others = [replica for replica in image.replicas if replica != self._host.node_id]
@@ -221,8 +223,7 @@ class Partition:
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     def append(self, records: bytes | memoryview, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
-        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and errors of the
-        log."""
+        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, errors of the log."""
         if not (self.is_leader and self._host.accepts_appends):
             raise self.not_leader()
         log = self.log
@@ -299,8 +300,7 @@ class Partition:
         leader_end_offset: int,
         now: float,
     ) -> None:
-        """Records the progress of a follower. Raises NOT_LEADER_OR_FOLLOWER for a Fetch of an older
-        incarnation of the follower."""
+        """Records a follower's progress. Raises NOT_LEADER_OR_FOLLOWER for an older incarnation of it."""
         state = self.followers.get(replica_id)
         if state is None:
             return

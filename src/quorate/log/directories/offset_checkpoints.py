@@ -33,9 +33,7 @@ _SLICE = 2048  # logs whose offset is read between two yields: about a milliseco
 
 _VALUES: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINTS: lambda log: log.recovery_point,
-    LOG_STARTS: lambda log: (
-        log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-    ),
+    LOG_STARTS: lambda log: log.log_start_to_checkpoint,
     HIGH_WATERMARKS: lambda log: log.high_watermark,
 }
 """The offset of a log in each file; None leaves the log out."""

@@ -328,6 +328,11 @@ class LocalLog:
         paths = [*self._forget_files(removed), *snapshots]
         self._removal.remove_later(paths, self.parent, self.config.file_delete_delay_ms)
 
+    @property
+    def has_deleted_files(self) -> bool:
+        """Whether a crash may bring deleted segments back, because their files still have their names."""
+        return self._removal.is_pending
+
     def _forget_files(self, segments: list[Segment]) -> list[str]:
         """The paths of the files of segments, which are no longer used."""
         paths = []

@@ -109,8 +109,7 @@ class PartitionLog:
         return self._log.metadata.topic_id
 
     def adopt_topic_id(self, topic_id: bytes) -> None:
-        """Sets the topic id of a log without one and writes it to `partition.metadata`. Raises
-        LogDirFailure."""
+        """Gives a log without topic id one, also on disk. Raises LogDirFailure."""
         with self._log.disk_access("writing the topic id of"):
             self._log.adopt_topic_id(topic_id)
 
@@ -141,6 +140,12 @@ class PartitionLog:
     @property
     def log_start_offset(self) -> int:
         return self._log_start
+
+    @property
+    def log_start_to_checkpoint(self) -> int | None:
+        """The log start offset if a checkpoint must have it, because files may begin before it."""
+        is_inside = self._log_start > self._log.bases[0] or self._log.has_deleted_files
+        return self._log_start if is_inside else None
 
     @property
     def log_end_offset(self) -> int:
@@ -275,12 +280,9 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
     ) -> FetchData:
-        """Reads batches of one segment, from the one that holds `offset` up to `upper_offset`, which is
-        the watermark that limits the reader.
-
-        Returns at most `max_bytes`, but with `min_one` always the complete first batch. Raises
-        OFFSET_OUT_OF_RANGE, LogDirFailure.
-        """
+        """Reads batches of one segment, from the one that holds `offset` up to `upper_offset`, which is the
+        watermark that limits the reader. Returns at most `max_bytes`, but with `min_one` always the complete
+        first batch. Raises OFFSET_OUT_OF_RANGE, LogDirFailure."""
         log = self._log
         end = log.end_offset
         if not self._log_start <= offset <= end:
@@ -426,8 +428,8 @@ class PartitionLog:
     # --- retention and deletion -------------------------------------------------------------------
 
     def increment_log_start_offset(self, offset: int, reason: str) -> bool:
-        """Hides records below `offset`; the next retention deletes their segments. Returns whether the
-        log start has moved. Raises OFFSET_OUT_OF_RANGE."""
+        """Hides records below `offset`, which retention then deletes. Returns whether the log start has
+        moved. Raises OFFSET_OUT_OF_RANGE."""
         if offset > self._high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -448,8 +450,7 @@ class PartitionLog:
         self.producers.on_high_watermark(offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Applies retention by time, size and log start. Returns the number of deleted segments. Raises
-        LogDirFailure."""
+        """Applies retention. Returns the number of deleted segments. Raises LogDirFailure."""
         log = self._log
         if not log.exists:
             return 0

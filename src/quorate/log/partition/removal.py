@@ -25,7 +25,8 @@ def rename_to_deleted(paths: Sequence[str]) -> list[str]:
 
 class FileRemoval:
     """The files of segments that the log no longer uses. A thread renames them, and removes them after
-    `file.delete.delay.ms`. A crash before the rename brings them back: retention then deletes them again."""
+    `file.delete.delay.ms`. A crash before the rename brings them back: retention then deletes them again, and
+    the checkpoint of the log start offset keeps deleted records hidden."""
 
     __slots__ = ("_lock", "_scheduler", "_waiting")
 
@@ -34,6 +35,11 @@ class FileRemoval:
         self._waiting: deque[tuple[Sequence[str], int]] = deque()
         self._lock = threading.Lock()
         """Held while files are renamed."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether files still have their names, or one of them did a moment ago."""
+        return bool(self._waiting)
 
     def remove_later(self, paths: Sequence[str], log_directory: str, delay_ms: int) -> None:
         """Schedules the removal of files."""
@@ -44,7 +50,8 @@ class FileRemoval:
         """Renames the files that still have their names, because new files may need them. Raises OSError."""
         with self._lock:
             while self._waiting:
-                paths, delay_ms = self._waiting.popleft()
+                paths, delay_ms = self._waiting[0]
                 renamed = rename_to_deleted(paths)
+                self._waiting.popleft()
                 if renamed:
                     self._scheduler.remove_later(renamed, delay_ms)

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from quorate.raft.core.messages import ControlRecord
+from quorate.raft.core.events import ControlRecord
 from quorate.raft.types import OffsetEpoch
 
 

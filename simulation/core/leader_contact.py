@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
+from quorate.raft.core.events import Event, PeerLost, Received, Replied
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import Address, Role
 
@@ -17,14 +19,14 @@ class LeaderContact:
     def __init__(self) -> None:
         self.hears_leader = False
 
-    def before_event(self, r: RaftState, event: m.Event) -> None:
+    def before_event(self, r: RaftState, event: Event) -> None:
         """Notes that the leader is gone: its connection was reset, or it has sent EndQuorumEpoch."""
         match event:
-            case m.PeerLost():
+            case PeerLost():
                 self.unreachable(r, event.address)
-            case m.Replied(reply=m.Failure.DISCONNECTED):
+            case Replied(reply=m.Failure.DISCONNECTED):
                 self.unreachable(r, event.to.address)
-            case m.Received(request=m.EndEpoch() as end):
+            case Received(request=m.EndEpoch() as end):
                 if (end.leader_id, end.epoch) == r.leader_and_epoch:
                     self.hears_leader = False
 
@@ -34,7 +36,7 @@ class LeaderContact:
             self.hears_leader = False
 
 
-def is_fetch_response_of_leader(r: RaftState, out: m.Outgoing, reply: m.Reply | m.Failure) -> bool:
+def is_fetch_response_of_leader(r: RaftState, out: Outgoing, reply: m.Reply | m.Failure) -> bool:
     """Returns whether this is a successful response of the leader to the follower's current Fetch."""
     request = out.request
     if (

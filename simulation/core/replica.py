@@ -11,7 +11,9 @@ import random
 from collections import deque
 from typing import Any
 
+from quorate.raft.core import events
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects, Outgoing, RoleChange, SnapshotChunk
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
@@ -63,7 +65,7 @@ class Replica:
         self.crash_after_duties: int | None = None
         self.unanswered: dict[object, None] = {}  # tokens of requests that this replica has not answered yet
         self.replies: dict[object, m.Reply] = {}  # to requests made by `request_from_outside`
-        self.queue: deque[m.Event] = deque()
+        self.queue: deque[events.Event] = deque()
         self.stepping = False
         self.proposed: list[Any] = []
         self.syncing = False
@@ -147,7 +149,7 @@ class Replica:
 
     # --- driver -----------------------------------------------------------------------------------
 
-    def step(self, event: m.Event) -> None:
+    def step(self, event: events.Event) -> None:
         """Hands an event to the core and performs the effects, after those of earlier events."""
         if self.alive:
             self.contact.before_event(self.core.state, event)
@@ -178,7 +180,7 @@ class Replica:
         finally:
             self.stepping = False
 
-    def perform(self, effects: m.Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         """Performs all effects, or some of them if the process is to end within this step."""
         if self.crash_after_duties is not None:
             self._perform_some(effects)
@@ -196,7 +198,7 @@ class Replica:
             self._truncate(effects.truncate_to)
         if effects.start_snapshot is not None:
             self.downloaded_bytes = 0
-            self.queue.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
+            self.queue.append(events.SnapshotOpened(effects.start_snapshot.snapshot, 0))
         if effects.snapshot_chunk is not None:
             self._on_snapshot_chunk(effects.snapshot_chunk)
         if effects.append_fetched is not None:
@@ -215,7 +217,7 @@ class Replica:
                 (self.incarnation, effects.wake_at),
             )
 
-    def _perform_some(self, effects: m.Effects) -> None:
+    def _perform_some(self, effects: Effects) -> None:
         """Performs the first few effects and then ends the process."""
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
         self.perform(first_duties(effects, duties))
@@ -233,7 +235,7 @@ class Replica:
         self.wake_at = NEVER
         if not self.wakeup_limit.admits(self.world.now):
             raise InvariantError(f"{self.model.name} asks to be woken again and again at the same time")
-        self.step(m.Timeout())
+        self.step(events.Timeout())
         return True
 
     # --- effects ----------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class Replica:
         self._save(self.deferred_state, False)
         return True
 
-    def _role(self, change: m.RoleChange) -> None:
+    def _role(self, change: RoleChange) -> None:
         """Handles a change of role, of which the checker must know before the first batch is written."""
         r = self.core.state
         self.contact.hears_leader = False
@@ -283,9 +285,9 @@ class Replica:
         self.log_generation += 1
         self.world.trace(self, f"truncates from {self.disk.end} to {to}")
         self.disk.truncate(to)
-        self.queue.append(m.Synced(self.disk.end))
+        self.queue.append(events.Synced(self.disk.end))
 
-    def _on_snapshot_chunk(self, chunk: m.SnapshotChunk) -> None:
+    def _on_snapshot_chunk(self, chunk: SnapshotChunk) -> None:
         """Takes a part of a snapshot, and loads the snapshot when it is complete."""
         if chunk.position != self.downloaded_bytes:
             raise InvariantError(
@@ -293,7 +295,7 @@ class Replica:
             )
         self.downloaded_bytes += len(chunk.data)
         if not chunk.last:
-            self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
+            self.queue.append(events.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
             return
         self.log_generation += 1
         self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.state.is_leader)
@@ -301,16 +303,16 @@ class Replica:
         content = self.world.snapshots[chunk.snapshot]
         self.disk.install(chunk.snapshot, content)
         self.world.trace(self, f"loads the snapshot {chunk.snapshot.offset}-{chunk.snapshot.epoch}")
-        self.queue.append(m.SnapshotInstalled(chunk.snapshot, content.voters, content.kraft_version))
+        self.queue.append(events.SnapshotInstalled(chunk.snapshot, content.voters, content.kraft_version))
 
     def _append_fetched(self, records: Any) -> None:
-        controls: list[m.ControlRecord] = []
+        controls: list[events.ControlRecord] = []
         batches: list[Batch] = records
         for batch in batches:
             self.disk.append(batch, leads=False)
             if batch.controls:
                 controls += batch.control_records()
-        self.queue.append(m.Appended(controls))
+        self.queue.append(events.Appended(controls))
         self.start_sync()
 
     def _append_control(self, records: list[tuple[int, Any]]) -> None:
@@ -318,7 +320,7 @@ class Replica:
             self._write_proposals()
         batch = self._batch((), tuple(records))
         self.disk.append(batch, leads=True)
-        self.queue.append(m.Appended(batch.control_records()))
+        self.queue.append(events.Appended(batch.control_records()))
         self.start_sync()
 
     def _batch(self, values: tuple[Any, ...], controls: tuple[tuple[int, Any], ...]) -> Batch:
@@ -334,7 +336,7 @@ class Replica:
     def _write_proposals(self) -> None:
         values, self.proposed = tuple(self.proposed), []
         self.disk.append(self._batch(values, ()), leads=True)
-        self.queue.append(m.Appended())
+        self.queue.append(events.Appended())
 
     def propose(self, values: list[Any]) -> bool:
         """Appends records of the state machine, after the running fsync if there is one.
@@ -356,12 +358,12 @@ class Replica:
         if self.syncing:
             return
         if not self.can_vote:  # an observer appends without fsync
-            self.queue.append(m.Synced(self.disk.end))
+            self.queue.append(events.Synced(self.disk.end))
             return
         delay = world.sync_delay(self)
         if delay is None:
             self.disk.durable_end = self.disk.end
-            self.queue.append(m.Synced(self.disk.end))
+            self.queue.append(events.Synced(self.disk.end))
             return
         self.syncing = True
         world.schedule(world.now + delay, self.synced, (self.incarnation, self.disk.end, self.log_generation))
@@ -374,7 +376,7 @@ class Replica:
         self.syncing = False
         if log_generation == self.log_generation:
             self.disk.durable_end = max(self.disk.durable_end, end)
-            self.queue.append(m.Synced(end))
+            self.queue.append(events.Synced(end))
         self.drain()
         if self.alive and not self.syncing:
             behind = log_generation != self.log_generation or self.disk.end > end
@@ -404,10 +406,10 @@ class Replica:
             hears_leader = self.hears_leader and self.core.state.role is Role.FOLLOWER
             self.world.checker.granted_pre_vote(self.model, hears_leader)
 
-    def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
+    def replied(self, out: Outgoing, reply: m.Reply | m.Failure) -> None:
         """Handles the outcome of a request that this replica sent."""
         heard = is_fetch_response_of_leader(self.core.state, out, reply)
-        self.step(m.Replied(out.to, out.request, reply))
+        self.step(events.Replied(out.to, out.request, reply))
         if heard:
             self.contact.hears_leader = self.alive and self.core.state.role is Role.FOLLOWER
 
@@ -418,16 +420,16 @@ class Replica:
     def received(self, request: m.RaftRequest, token: object) -> None:
         """Handles a request. Its response is given to `Environment.answered` with the token."""
         self.unanswered[token] = None
-        self.step(m.Received(request, token))
+        self.step(events.Received(request, token))
 
     def resign(self) -> None:
         if self.alive:
-            self.step(m.Resign(self.core.state.epoch, "asked"))
+            self.step(events.Resign(self.core.state.epoch, "asked"))
 
     def upgrade(self) -> None:
         if self.alive and self.core.state.is_leader and self.core.state.members.kraft_version == 0:
             token = ("upgrade", self.world.unique_number())
-            self.step(m.UpgradeKraftVersion(self.core.state.epoch, 1, False, token))
+            self.step(events.UpgradeKraftVersion(self.core.state.epoch, 1, False, token))
 
     def pause(self, until: float) -> None:
         self.world.coverage["pauses"] += 1
@@ -449,7 +451,7 @@ class Replica:
         The process ends when the core has finished its shutdown, at the latest after STOP_TIMEOUT_S.
         """
         world, incarnation, deadline = self.world, self.incarnation, self.world.now + STOP_TIMEOUT_S
-        self.step(m.Shutdown())
+        self.step(events.Shutdown())
 
         def stopped(_: None) -> None:
             if self.incarnation != incarnation:
@@ -465,12 +467,9 @@ class Replica:
         stopped(None)
 
     def request_from_outside(self, request: m.RaftRequest) -> object:
-        """Makes a request from outside of the quorum.
-
-        Its response appears in `replies` under the returned token.
-        """
+        """Makes a request whose response appears in `replies` under the returned token."""
         token = ("ask", self.world.unique_number())
-        self.step(m.Received(request, token))
+        self.step(events.Received(request, token))
         return token
 
     # --- snapshots --------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
+from quorate.raft.core.events import PeerLost
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, OffsetEpoch, ReplicaKey
 from simulation.checker.invariants import InvariantChecker, InvariantError, Key, keys_of
@@ -32,7 +34,7 @@ class Call:
 
     __slots__ = ("done", "incarnation", "out", "sender", "sent_at")
 
-    def __init__(self, sender: Replica, out: m.Outgoing, sent_at: float) -> None:
+    def __init__(self, sender: Replica, out: Outgoing, sent_at: float) -> None:
         self.sender = sender
         self.incarnation = sender.incarnation
         self.out = out
@@ -218,7 +220,7 @@ class World:
             return True
         return False
 
-    def send(self, sender: Replica, out: m.Outgoing) -> None:
+    def send(self, sender: Replica, out: Outgoing) -> None:
         request = out.request
         if type(request) is m.Fetch and sender.can_vote:
             self.checker.fetches(sender.model, request.offset, sender.disk.durable_end)
@@ -330,7 +332,7 @@ class World:
         if incarnation != replica.incarnation:
             return False
         replica.unreachable(lost)
-        replica.step(m.PeerLost(lost))
+        replica.step(PeerLost(lost))
         return None
 
     # --- direct control ---------------------------------------------------------------------------

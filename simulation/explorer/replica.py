@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from quorate.raft.core import messages as m
 from quorate.raft.core.control_records import KRAFT_VOTERS
+from quorate.raft.core.effects import Effects, Outgoing
+from quorate.raft.core.events import Timeout
 from quorate.raft.core.role_state import NEVER
 from quorate.raft.types import OffsetEpoch, QuorumState, RaftParams, Role
 from simulation.checker.invariants import InvariantChecker, Key, ReplicaModel, keys_of
@@ -51,7 +53,7 @@ class RequestToken:
 
     sender: int
     kind: str
-    out: m.Outgoing | None = field(default=None, compare=False)
+    out: Outgoing | None = field(default=None, compare=False)
 
 
 class FactRecorder(InvariantChecker):
@@ -115,7 +117,7 @@ class RecordingEnvironment:
 
     def clear(self) -> None:
         """Forgets the records of the last event."""
-        self.sent: list[m.Outgoing] = []
+        self.sent: list[Outgoing] = []
         self.answers: list[tuple[RequestToken, m.Reply]] = []
         self.trace_lines: list[str] = []
         self.orphans: list[RequestToken] = []
@@ -148,7 +150,7 @@ class RecordingEnvironment:
     def crash_loses_power(self) -> bool:
         return False
 
-    def send(self, sender: Replica, out: m.Outgoing) -> None:
+    def send(self, sender: Replica, out: Outgoing) -> None:
         if isinstance(out.request, m.Fetch):
             InvariantChecker.fetches(self.checker, sender.model, out.request.offset, sender.disk.durable_end)
         self.sent.append(out)
@@ -172,7 +174,7 @@ class ExploredReplica(Replica):
     world: RecordingEnvironment
     may_crash = True  # otherwise nothing reads the epoch and the vote on its disk any more
 
-    def perform(self, effects: m.Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         """Performs the effects, and records after which effects a crash would make a difference.
 
         There are two: requests are sent but the state is not saved; the state is saved but the log not
@@ -228,7 +230,7 @@ class ExploredReplica(Replica):
             leading.check_quorum_deadline = 0.0
         elif timer == BEGIN and leading is not None:
             leading.begin_epoch_at = 0.0
-        self.step(m.Timeout())
+        self.step(Timeout())
 
     def timers(self) -> list[str]:
         """Returns the timers that are set."""
@@ -264,7 +266,7 @@ class ExploredReplica(Replica):
         for parked in self.core.state.leading.parked if self.core.state.leading is not None else ():
             if parked.token == token:
                 parked.deadline = 0.0
-        self.step(m.Timeout())
+        self.step(Timeout())
 
     def in_flight(self) -> dict[tuple[int, str], m.RaftRequest]:
         """Returns the requests that this replica waits for, by target and kind."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects, Outgoing
+from quorate.raft.core.events import PeerLost
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import QuorumState, ReplicaKey, Role
 from simulation.checker.invariants import InvariantError
@@ -116,7 +118,7 @@ class ReplicaTable:
     def _summarize(self, r: ExploredReplica) -> ReplicaState:
         log, disk, alive = r.model.log, r.disk, r.alive
         if alive:
-            r.core.state.effects = m.Effects()
+            r.core.state.effects = Effects()
             in_flight = tuple(r.in_flight())
         else:
             in_flight = ()
@@ -229,7 +231,7 @@ class ReplicaTable:
             case ("reset", peer):
                 where = address(peer)
                 replica.unreachable(where)
-                replica.step(m.PeerLost(where))
+                replica.step(PeerLost(where))
             case ("deliver", number):
                 return self._deliver(replica, self.messages.all[number])
             case ("reply", number):
@@ -238,7 +240,7 @@ class ReplicaTable:
                 self._reply(replica, message, message.reply)
             case ("timeout", target, kind):
                 request = replica.in_flight()[(target, kind)]
-                replica.replied(m.Outgoing(m.Peer(target, address(target)), request), m.Failure.TIMEOUT)
+                replica.replied(Outgoing(m.Peer(target, address(target)), request), m.Failure.TIMEOUT)
             case ("crash mid-step", duties, last, inner):
                 replica.may_crash = not last
                 replica.crash_mid_step(duties)
@@ -257,7 +259,7 @@ class ReplicaTable:
             token = RequestToken(
                 message.sender,
                 message.kind,
-                m.Outgoing(m.Peer(message.target, replica.address), message.request),
+                Outgoing(m.Peer(message.target, replica.address), message.request),
             )
         replica.received(message.request, token)
         return token
@@ -267,4 +269,4 @@ class ReplicaTable:
         request = message.request
         if message.status == CURRENT:
             request = replica.in_flight()[(message.target, message.kind)]
-        replica.replied(m.Outgoing(m.Peer(message.target, address(message.target)), request), reply)
+        replica.replied(Outgoing(m.Peer(message.target, address(message.target)), request), reply)

@@ -8,6 +8,8 @@ from typing import Any
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects, Outgoing
+from quorate.raft.core.events import Event, PeerLost, Received, Shutdown
 from quorate.raft.core.voters import MembershipRecord
 from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
 from simulation.config import SimulationConfig
@@ -48,25 +50,25 @@ class NarratedReplica(Replica):
         finally:
             self.starting = False
 
-    def step(self, event: m.Event) -> None:
+    def step(self, event: Event) -> None:
         if self.alive and not self.stepping:
             self.why = self._reason(event) or self._expired_timer()
         super().step(event)
 
-    def _reason(self, event: m.Event) -> str:
+    def _reason(self, event: Event) -> str:
         """Returns why a role may change in this step, as far as the event says it."""
         r = self.core.state
         match event:
-            case m.PeerLost() if r.leader_id is not None and r.address_of(r.leader_id) == event.address:
+            case PeerLost() if r.leader_id is not None and r.address_of(r.leader_id) == event.address:
                 self.world.trace(self, f"sees its connection to n{r.leader_id} reset")
-            case m.Shutdown():
+            case Shutdown():
                 return "it shuts down"
-            case m.Received(request=m.EndEpoch() as end) if (
+            case Received(request=m.EndEpoch() as end) if (
                 end.leader_id,
                 end.epoch,
             ) == r.leader_and_epoch:
                 return f"n{end.leader_id} has asked it to take over"
-            case m.Received(request=m.Vote() as vote) if vote.epoch > r.epoch:
+            case Received(request=m.Vote() as vote) if vote.epoch > r.epoch:
                 return f"n{vote.candidate.id} stands for election"
         return ""
 
@@ -109,7 +111,7 @@ class NarratedReplica(Replica):
                 why = self.why
         return f"becomes {role.value} in epoch {r.epoch}{f': {why}' if why else ''}"
 
-    def perform(self, effects: m.Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         with self.world.one_step():
             super().perform(effects)
             if self.alive:
@@ -215,7 +217,7 @@ class NarratedWorld(World):
     def _asks(self, sender: Replica, to: int | None, what: str) -> None:
         self.asked.setdefault(f"{sender.model.name} asks {what}", []).append(to or 0)
 
-    def send(self, sender: Replica, out: m.Outgoing) -> None:
+    def send(self, sender: Replica, out: Outgoing) -> None:
         request, to = out.request, self.by_address.get(out.to.address)
         match request:
             case m.Vote(pre_vote=True):

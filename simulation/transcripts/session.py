@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import UpgradeKraftVersion
 from quorate.raft.core.voters import Voter
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
 from simulation.identifiers import LISTENER
@@ -190,7 +191,7 @@ class TranscriptSession:
     def upgrade(self) -> None:
         leader = self.leader()
         token = ("ask", self.world.unique_number())
-        leader.step(m.UpgradeKraftVersion(leader.core.state.epoch, 1, False, token))
+        leader.step(UpgradeKraftVersion(leader.core.state.epoch, 1, False, token))
         self.asked.append((leader, token))
 
     def answered(self) -> bool:

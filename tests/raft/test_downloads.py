@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quorate.raft.core import messages as m
+from quorate.raft.core.effects import SnapshotChunk, SnapshotStart
+from quorate.raft.core.events import Event, SnapshotOpened, SnapshotRejected, SnapshotWritten
 from quorate.raft.storage.snapshots.download import SnapshotDownloads
 from quorate.raft.storage.snapshots.files import read_batches, snapshot_name
 from quorate.raft.storage.snapshots.partial import fetched_parts, remove_useless_parts
@@ -28,7 +29,7 @@ class Downloading:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.events: list[m.Event] = []
+        self.events: list[Event] = []
         self.installed: list[OffsetEpoch] = []
         self.failures: list[BaseException] = []
         self.downloads = SnapshotDownloads(
@@ -37,17 +38,17 @@ class Downloading:
 
     async def start(
         self, leader: LeaderAndEpoch = LEADER, snapshot: OffsetEpoch = ID, fresh: bool = False
-    ) -> m.SnapshotOpened:
-        self.downloads.add(m.SnapshotStart(snapshot, leader, fresh))
+    ) -> SnapshotOpened:
+        self.downloads.add(SnapshotStart(snapshot, leader, fresh))
         await self.idle()
         opened = self.events.pop()
-        assert isinstance(opened, m.SnapshotOpened)
+        assert isinstance(opened, SnapshotOpened)
         return opened
 
-    async def take(self, start: int, end: int, data: bytes = DATA, size: int | None = None) -> list[m.Event]:
+    async def take(self, start: int, end: int, data: bytes = DATA, size: int | None = None) -> list[Event]:
         """Delivers the bytes [start, end). Returns the event that reports the result."""
         size = len(data) if size is None else size
-        self.downloads.add(m.SnapshotChunk(ID, start, memoryview(data)[start:end], end == size, size))
+        self.downloads.add(SnapshotChunk(ID, start, memoryview(data)[start:end], end == size, size))
         await self.idle()
         events, self.events[:] = list(self.events), []
         return events
@@ -69,7 +70,7 @@ async def broken_off(directory: Path, at: int) -> None:
     before = Downloading(directory)
     assert (await before.start()).position == 0
     if at:
-        assert isinstance((await before.take(0, at))[0], m.SnapshotWritten)
+        assert isinstance((await before.take(0, at))[0], SnapshotWritten)
     await before.downloads.close()
 
 
@@ -79,7 +80,7 @@ def test_a_snapshot_in_parts_is_renamed_when_it_is_complete(tmp_path: Path) -> N
         assert (await d.start()).position == 0
         for at in range(0, len(DATA) - 50, 50):
             [event] = await d.take(at, at + 50)
-            assert isinstance(event, m.SnapshotWritten)
+            assert isinstance(event, SnapshotWritten)
             assert event.position == at + 50
             assert d.names()[0].endswith("-from-1-5.checkpoint.part")
         assert await d.take(len(DATA) - len(DATA) % 50, len(DATA)) == []
@@ -192,7 +193,7 @@ def test_a_wrong_checksum_is_refused_at_once_and_nothing_is_left(tmp_path: Path)
         d = Downloading(tmp_path)
         await d.start()
         [event] = await d.take(0, len(DATA) - 200, bytes(bad))
-        assert isinstance(event, m.SnapshotRejected)
+        assert isinstance(event, SnapshotRejected)
         assert "wrong checksum" in event.reason
         assert d.names() == []
         assert (await d.start()).position == 0
@@ -211,7 +212,7 @@ def test_parts_of_two_different_snapshots_are_refused(tmp_path: Path) -> None:
         await d.start()
         await d.take(0, at)
         [event] = await d.take(at, len(other), other)
-        assert isinstance(event, m.SnapshotRejected)
+        assert isinstance(event, SnapshotRejected)
         assert d.names() == []
         await d.downloads.close()
 
@@ -224,7 +225,7 @@ def test_a_snapshot_without_its_footer_is_refused(tmp_path: Path) -> None:
         d = Downloading(tmp_path)
         await d.start()
         [event] = await d.take(0, len(cut), cut)
-        assert isinstance(event, m.SnapshotRejected)
+        assert isinstance(event, SnapshotRejected)
         assert event.reason == "it ends without a footer"
         assert (d.installed, d.names()) == ([], [])
         await d.downloads.close()
@@ -241,7 +242,7 @@ def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused_before_it_fills_it(
         d = Downloading(tmp_path)
         await d.start()
         [event] = await d.take(0, 100, size=40_961)
-        assert isinstance(event, m.SnapshotRejected)
+        assert isinstance(event, SnapshotRejected)
         assert event.reason == "its 40961 bytes do not fit: 40960 are free"
         assert d.names() == []
         await d.downloads.close()

@@ -14,6 +14,7 @@ import pytest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Request, Response
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import PeerLost, Received, Replied, Shutdown, Timeout
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.storage.quorum_state import QuorumStateFile
@@ -45,11 +46,11 @@ def hear(r: Raft, leader: int, now: float) -> None:
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
     )
     reply = m.FetchReply(leader_id=leader, epoch=3, high_watermark=0)
-    r.step(m.Replied(m.Peer(leader, address(leader)), request, reply), now)
+    r.step(Replied(m.Peer(leader, address(leader)), request, reply), now)
 
 
 def asks(r: Raft, request: m.RaftRequest, now: float) -> m.Reply:
-    effects = r.step(m.Received(request, "t"), now)
+    effects = r.step(Received(request, "t"), now)
     return next(a.reply for a in effects.answers if a.token == "t")
 
 
@@ -62,16 +63,16 @@ def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3
 # --- who has lost its leader grants a pre-vote ----------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
+@pytest.mark.parametrize("lost", [PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
 def test_a_leader_whose_connection_was_reset_or_that_resigned_is_not_in_contact(
-    lost: m.PeerLost | m.EndEpoch,
+    lost: PeerLost | m.EndEpoch,
 ) -> None:
     r = replica()
     hear(r, 2, 0.1)
     refused = asks(r, pre_vote(3), 0.15)
     assert isinstance(refused, m.VoteReply)
     assert not refused.granted
-    r.step(lost if isinstance(lost, m.PeerLost) else m.Received(lost, "e"), 0.2)
+    r.step(lost if isinstance(lost, PeerLost) else Received(lost, "e"), 0.2)
     granted = asks(r, pre_vote(3), 0.2)
     assert isinstance(granted, m.VoteReply)
     assert granted.granted
@@ -80,7 +81,7 @@ def test_a_leader_whose_connection_was_reset_or_that_resigned_is_not_in_contact(
 def test_a_reset_connection_of_another_voter_does_not_concern_the_leader() -> None:
     r = replica()
     hear(r, 2, 0.1)
-    r.step(m.PeerLost(address(3)), 0.2)
+    r.step(PeerLost(address(3)), 0.2)
     reply = asks(r, pre_vote(3), 0.2)
     assert isinstance(reply, m.VoteReply)
     assert not reply.granted
@@ -89,12 +90,12 @@ def test_a_reset_connection_of_another_voter_does_not_concern_the_leader() -> No
 def test_a_leader_that_answers_again_is_in_contact_again() -> None:
     r = replica()
     hear(r, 2, 0.1)
-    r.step(m.PeerLost(address(2)), 0.2)
+    r.step(PeerLost(address(2)), 0.2)
     assert r.state.following is not None
     r.state.following.quick_pre_vote_at = 9.0
     elsewhere = r.state.link(address(3)).in_flight[m.Fetch]
     told = m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, epoch=3)
-    r.step(m.Replied(m.Peer(3, address(3)), elsewhere, told), 0.3)
+    r.step(Replied(m.Peer(3, address(3)), elsewhere, told), 0.3)
     hear(r, 2, 0.35)
     reply = asks(r, pre_vote(3), 0.4)
     assert isinstance(reply, m.VoteReply)
@@ -107,17 +108,17 @@ def test_a_leader_that_answers_again_is_in_contact_again() -> None:
 
 def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     r = replica()
-    r.step(m.PeerLost(address(2)), 0.1)
+    r.step(PeerLost(address(2)), 0.1)
     asks(r, pre_vote(3), 0.1)
-    r.step(m.Timeout(), 0.129)
+    r.step(Timeout(), 0.129)
     assert r.state.role is Role.FOLLOWER
-    r.step(m.Timeout(), 0.161)
+    r.step(Timeout(), 0.161)
     assert r.state.role is Role.PROSPECTIVE
 
 
 def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
     r = replica()
-    r.step(m.PeerLost(address(2)), 0.1)
+    r.step(PeerLost(address(2)), 0.1)
     for at in range(1, 20):
         asks(r, pre_vote(3), 0.1 + at * 0.01)
     assert r.state.role is Role.PROSPECTIVE
@@ -135,14 +136,14 @@ def test_one_of_two_simultaneous_prospectives_becomes_a_candidate_first(
     me: int, other: int, last: tuple[int, int], waits: bool
 ) -> None:
     r = replica(me)
-    r.step(m.PeerLost(address(2)), 0.1)
-    r.step(m.Timeout(), 0.121)
+    r.step(PeerLost(address(2)), 0.1)
+    r.step(Timeout(), 0.121)
     assert r.state.role is Role.PROSPECTIVE
     asks(r, pre_vote(other, me, last), 0.122)
     request = next(q for q in r.state.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
-    r.step(m.Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
+    r.step(Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
     assert r.state.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
-    r.step(m.Timeout(), 0.183)
+    r.step(Timeout(), 0.183)
     assert r.state.role is Role.CANDIDATE
 
 
@@ -169,7 +170,7 @@ def answer_votes(r: Raft, now: float, granted: bool) -> None:
     """Node 3 answers its Vote request; node 2 is dead."""
     for i, reply in ((2, m.Failure.DISCONNECTED), (3, m.VoteReply(epoch=r.state.epoch, granted=granted))):
         request = next(q for q in r.state.link(address(i)).in_flight.values() if isinstance(q, m.Vote))
-        r.step(m.Replied(m.Peer(i, address(i)), request, reply), now)
+        r.step(Replied(m.Peer(i, address(i)), request, reply), now)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -181,16 +182,16 @@ def test_after_a_reset_pre_votes_are_requested_within_20_ms_and_then_every_20_to
     hear(r, 2, 0.1)
     assert r.state.following is not None
     end = r.state.following.fetch_deadline
-    effects = r.step(m.PeerLost(address(2)), 0.2)
+    effects = r.step(PeerLost(address(2)), 0.2)
     asked: list[float] = []
     now = 0.2
     while now < end:
         now = effects.wake_at
-        effects = r.step(m.Timeout(), now)
+        effects = r.step(Timeout(), now)
         if r.state.role is Role.PROSPECTIVE and now < end:
             asked.append(now)
             answer_votes(r, now, granted=False)  # node 3 still hears the leader
-            effects = r.step(m.Timeout(), now)
+            effects = r.step(Timeout(), now)
             assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 2)
     assert 0.2 <= asked[0] <= 0.22
     assert all(0.0199 <= b - a <= 0.0501 for a, b in itertools.pairwise(asked))
@@ -207,14 +208,14 @@ def test_a_candidate_that_loses_waits_twice_as_long_each_time_up_to_the_limit(se
     r.state.rng = random.Random(seed)
     hear(r, 2, 0.1)
     now = 0.2
-    r.step(m.Received(m.EndEpoch(2, 3, [r.state.me], {}, CLUSTER), "t"), now)
+    r.step(Received(m.EndEpoch(2, 3, [r.state.me], {}, CLUSTER), "t"), now)
     for lost in range(9):
         assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4 + lost)
         answer_votes(r, now, granted=False)
         low, high = (min(s * 2**lost, r.state.params.backoff_max_s) for s in (0.010, 0.050))
         assert low - 1e-6 <= r.state.election_deadline - now <= high + 1e-6
         now = r.state.election_deadline
-        r.step(m.Timeout(), now)
+        r.step(Timeout(), now)
         assert r.state.role is Role.PROSPECTIVE
         answer_votes(r, now, granted=True)
 
@@ -226,7 +227,7 @@ def test_the_successor_that_a_leader_names_becomes_a_candidate_without_a_pre_vot
     r = replica()
     hear(r, 2, 0.1)
     keys = [ReplicaKey(1, directory(1)), ReplicaKey(3, directory(3))]
-    effects = r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
+    effects = r.step(Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
     assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4)
     assert effects.save_quorum_state == QuorumState(4, None, r.state.me)
     assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in effects.send)
@@ -235,10 +236,10 @@ def test_the_successor_that_a_leader_names_becomes_a_candidate_without_a_pre_vot
 def test_a_voter_that_refuses_a_shorter_log_soon_requests_votes_itself() -> None:
     r = replica(stored=QuorumState(3))
     r.step(
-        m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
+        Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
     )
     assert (r.state.role, r.state.voted) == (Role.UNATTACHED, None)
-    r.step(m.Timeout(), 0.062)
+    r.step(Timeout(), 0.062)
     assert r.state.role is Role.PROSPECTIVE
 
 
@@ -251,11 +252,11 @@ def fetch(key: ReplicaKey, epoch: int = 3, wait: int = 500) -> m.Fetch:
 
 def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
     r = replica()
-    r.step(m.PeerLost(address(2)), 0.1)
-    effects = r.step(m.Received(fetch(OBSERVER), "o"), 0.105)
+    r.step(PeerLost(address(2)), 0.1)
+    effects = r.step(Received(fetch(OBSERVER), "o"), 0.105)
     assert not effects.answers
     assert effects.wake_at <= 0.605
-    effects = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.2)
+    effects = r.step(Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.2)
     reply = next(a.reply for a in effects.answers if a.token == "o")
     assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 3, 4)
 
@@ -263,8 +264,8 @@ def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
 def test_a_fetch_waits_for_a_leader_no_longer_than_its_max_wait() -> None:
     r = replica(stored=QuorumState(3))
     r.state.election_deadline = 99.0
-    r.step(m.Received(fetch(OBSERVER, wait=200), "o"), 0.01)
-    effects = r.step(m.Timeout(), 0.22)
+    r.step(Received(fetch(OBSERVER, wait=200), "o"), 0.01)
+    effects = r.step(Timeout(), 0.22)
     assert [(a.token, a.reply.error) for a in effects.answers] == [("o", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
@@ -299,7 +300,7 @@ def test_a_leader_that_resigns_keeps_observers_until_it_knows_its_successor() ->
             and any(p.request.replica.id == 4 for p in parked(leader.core))
         ),
     )
-    leader.step(m.Shutdown())
+    leader.step(Shutdown())
     assert [p.request.replica.id for p in leader.core.state.fetches_awaiting_leader] == [4]
     assert world.run(1, lambda: observer.core.state.leader_id not in (None, leader.id))
     assert not leader.core.state.fetches_awaiting_leader
@@ -314,19 +315,19 @@ def parked(r: Raft) -> list[object]:
 
 def test_an_unchanged_state_is_not_written_again() -> None:
     r = replica()
-    r.step(m.PeerLost(address(2)), 0.1)
-    effects = r.step(m.Timeout(), 0.121)
+    r.step(PeerLost(address(2)), 0.1)
+    effects = r.step(Timeout(), 0.121)
     assert (r.state.role, effects.save_quorum_state) == (Role.PROSPECTIVE, None)
 
 
 def test_only_the_name_of_another_leader_may_be_written_later() -> None:
     r = replica(stored=QuorumState(3))
     vote = m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(3, 2), None, False, CLUSTER)
-    effects = r.step(m.Received(vote, "v"), 0.01)
+    effects = r.step(Received(vote, "v"), 0.01)
     assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(4, None, vote.candidate), False)
-    effects = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.02)
+    effects = r.step(Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.02)
     assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(4, 3, vote.candidate), True)
-    effects = r.step(m.Received(m.BeginEpoch(2, 5, {LISTENER: address(2)}, None, CLUSTER), "b"), 0.03)
+    effects = r.step(Received(m.BeginEpoch(2, 5, {LISTENER: address(2)}, None, CLUSTER), "b"), 0.03)
     assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(5, 2), False)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import Received, Resign, UpgradeKraftVersion
 from quorate.raft.core.voters import Voter
 from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey, Role
 from tests.raft.world import LISTENER, Node, World, address, directory, voter
@@ -28,7 +29,7 @@ def quorum(voters: int, kraft: int) -> tuple[World, Node]:
 
 
 def upgrade(node: Node, level: int = 1, validate_only: bool = False) -> str:
-    node.step(m.UpgradeKraftVersion(node.core.state.epoch, level, validate_only, "upgrade"))
+    node.step(UpgradeKraftVersion(node.core.state.epoch, level, validate_only, "upgrade"))
     return "upgrade"
 
 
@@ -66,7 +67,7 @@ def test_voters_report_themselves_before_the_first_record_of_an_epoch_commits(se
         token = upgrade(leader, validate_only=True)
         assert leader.answers[token].error == ErrorCode.NONE
         leader.answers.clear()
-        leader.step(m.Resign(leader.core.state.epoch, "another one's turn"))
+        leader.step(Resign(leader.core.state.epoch, "another one's turn"))
         world.run(5.0, lambda: not any(n.core.state.is_leader for n in world.nodes.values()))
 
 
@@ -210,7 +211,7 @@ def test_another_disk_of_a_voters_id_cannot_change_its_entry() -> None:
 def test_an_update_is_repeated_while_a_voter_change_is_uncommitted() -> None:
     world, leader = quorum(3, kraft=1)
     follower, other = (n for n in world.nodes.values() if n is not leader)
-    leader.step(m.Received(m.RemoveVoter(ReplicaKey(other.id, directory(other.id))), "removing"))
+    leader.step(Received(m.RemoveVoter(ReplicaKey(other.id, directory(other.id))), "removing"))
     assert world.run(1, lambda: other.id not in leader.core.state.voters.ids)
     for node in (follower, other):
         world.isolate(node.id)

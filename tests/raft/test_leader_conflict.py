@@ -13,6 +13,20 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core import transitions
 from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, kraft_version_record, voters_record
+from quorate.raft.core.effects import Effects
+from quorate.raft.core.events import (
+    Appended,
+    ControlRecord,
+    Event,
+    FetchRejected,
+    Received,
+    Replied,
+    Resign,
+    SnapshotOpened,
+    SnapshotRejected,
+    Synced,
+    Timeout,
+)
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
@@ -37,8 +51,8 @@ def under_way(r: Raft, kind: type) -> m.RaftRequest:
     return next(q for link in r.state.links.values() for k, q in link.in_flight.items() if k is kind)
 
 
-def answered(r: Raft, reply: m.Reply, now: float = 0.2, by: int = 2) -> m.Effects:
-    return r.step(m.Replied(m.Peer(by, address(by)), under_way(r, m.Fetch), reply), now)
+def answered(r: Raft, reply: m.Reply, now: float = 0.2, by: int = 2) -> Effects:
+    return r.step(Replied(m.Peer(by, address(by)), under_way(r, m.Fetch), reply), now)
 
 
 def shown() -> Raft:
@@ -112,7 +126,7 @@ def test_a_leader_ignores_a_claim_of_another_leader_in_its_epoch(role: Role) -> 
     ):
         sent = m.BeginEpoch(1, 3, {}, ReplicaKey(2, directory(2)), CLUSTER)
         r.step(
-            m.Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)),
+            Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)),
             5.1 if role is Role.LEADER else 0.2,
         )
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (role, 3, 1)
@@ -131,7 +145,7 @@ def test_after_a_restart_a_leader_with_records_on_disk_is_replaced_only_by_its_o
     assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), by=3)
     assert r.state.leader_id == 2
-    r.step(m.Timeout(), 0.5)
+    r.step(Timeout(), 0.5)
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), 0.6, by=2)
     assert r.state.leader_id == 3
 
@@ -162,7 +176,7 @@ def test_a_forged_announcement_does_not_prevent_following_the_elected_leader(see
     epoch = old.core.state.epoch + 1
     w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
     assert (victim.core.state.epoch, victim.core.state.leader_id) == (epoch, named.id)
-    old.step(m.Resign(old.core.state.epoch, "so that another election gives the epoch a leader in truth"))
+    old.step(Resign(old.core.state.epoch, "so that another election gives the epoch a leader in truth"))
 
     def one_leader() -> bool:
         leader = w.leader
@@ -216,7 +230,7 @@ def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
 def fetched_by(r: Raft, epoch: int, *sets: VoterSet) -> None:
     batch = CommittedBatch(3, 3 + len(sets), epoch, 0, (), 100)
     check_fetched(
-        r.state, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)]
+        r.state, [batch], [ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)]
     )
 
 
@@ -234,9 +248,9 @@ def test_records_that_would_prevent_the_next_start_are_refused() -> None:
     twice = voters_record(two)
     twice.voters.append(twice.voters[0])
     with pytest.raises(InvalidRecordError, match="twice in one voter set"):
-        check_fetched(r.state, [], [m.ControlRecord(3, KRAFT_VOTERS, twice)])
+        check_fetched(r.state, [], [ControlRecord(3, KRAFT_VOTERS, twice)])
     with pytest.raises(InvalidRecordError, match=r"kraft.version at offset 3 falls from 1 to 0"):
-        check_fetched(r.state, [], [m.ControlRecord(3, KRAFT_VERSION, kraft_version_record(0))])
+        check_fetched(r.state, [], [ControlRecord(3, KRAFT_VERSION, kraft_version_record(0))])
     assert r.state.voters == one
 
 
@@ -249,7 +263,7 @@ def test_such_records_are_not_appended(tmp_path: Path) -> None:
                 build_metadata_batch([b"x"], base_offset=end, leader_epoch=epoch, timestamp=1)
             )
             assert (client.log.end_offset > end) is taken
-            assert isinstance(client.driver._queue[0], m.Appended if taken else m.FetchRejected)
+            assert isinstance(client.driver._queue[0], Appended if taken else FetchRejected)
             client.driver._queue.clear()
         await node.kill()
 
@@ -337,21 +351,19 @@ def test_no_request_and_no_response_stops_a_replica(role: Role) -> None:
             flying = [(a, q) for a, link in r.state.links.items() for q in link.in_flight.values()]
             if flying and rng.random() < 0.5:
                 to, request = rng.choice(flying)
-                event: m.Event = m.Replied(
-                    m.Peer(rng.choice((-2, 2, 3)), to), request, any_reply(rng, request)
-                )
+                event: Event = Replied(m.Peer(rng.choice((-2, 2, 3)), to), request, any_reply(rng, request))
             elif rng.random() < 0.1:
-                event = m.Timeout()
+                event = Timeout()
             else:
-                event = m.Received(any_request(rng), "t")
+                event = Received(any_request(rng), "t")
             effects = r.step(event, now)
             if effects.truncate_to is not None:
                 del r.state.log.entries[effects.truncate_to :]  # type: ignore[attr-defined]
-                r.step(m.Synced(effects.truncate_to), now)
+                r.step(Synced(effects.truncate_to), now)
             if effects.start_snapshot is not None:
-                r.step(m.SnapshotOpened(effects.start_snapshot.snapshot, 0), now)
+                r.step(SnapshotOpened(effects.start_snapshot.snapshot, 0), now)
             if r.state.installing is not None:
-                r.step(m.SnapshotRejected(r.state.installing, "it is none"), now)
+                r.step(SnapshotRejected(r.state.installing, "it is none"), now)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +377,7 @@ def test_repeated_refusals_of_a_vote_are_logged_once(
     caplog.clear()
     for i in range(100):
         q = m.Vote(r.state.epoch, r.state.me, r.state.end, ReplicaKey(3, directory(3)), True)
-        r.step(m.Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.state.epoch)), 0.1 + 0.022 * i)
+        r.step(Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.state.epoch)), 0.1 + 0.022 * i)
     lines = [
         x.getMessage()
         for x in caplog.records

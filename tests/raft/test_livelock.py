@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from quorate.raft.core import messages as m
+from quorate.raft.core.events import Timeout
 from quorate.raft.types import Role
 from tests.raft.world import World
 
@@ -39,7 +39,7 @@ def equal_deadlines(world: World, at: float) -> None:
     for node in world.nodes.values():
         node.core.state.election_deadline = at
         assert node.core.state.role is Role.UNATTACHED
-        world.after(at - world.now, lambda node=node: node.step(m.Timeout()))  # type: ignore[misc]
+        world.after(at - world.now, lambda node=node: node.step(Timeout()))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("voters", [2, 3, 4, 5, 6])

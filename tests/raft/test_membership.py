@@ -6,6 +6,8 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
+from quorate.raft.core.events import Abandoned, Replied, Resign
 from quorate.raft.types import ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
 from tests.raft.world import Node as Replica
@@ -80,10 +82,10 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
     world = quorum(1, others=1)
     send = World.send
 
-    def answer(self: World, sender: Replica, out: m.Outgoing) -> None:
+    def answer(self: World, sender: Replica, out: Outgoing) -> None:
         if isinstance(out.request, m.ProbeVersions):
             told = m.ProbeReply(kraft_versions=(0, 1), supports_vote=False)
-            self.after(0.01, lambda: sender.step(m.Replied(out.to, out.request, told)))
+            self.after(0.01, lambda: sender.step(Replied(out.to, out.request, told)))
         else:
             send(self, sender, out)
 
@@ -99,15 +101,14 @@ def test_an_addition_repeats_api_versions_and_names_it_when_it_times_out(
     world = quorum(1, others=1)
     send, probes = World.send, []
 
-    def refuse(self: World, sender: Replica, out: m.Outgoing) -> None:
+    def refuse(self: World, sender: Replica, out: Outgoing) -> None:
         if isinstance(out.request, m.ProbeVersions):
             probes.append(out)
             life = sender.generation
             self.after(
                 0.01,
                 lambda: (
-                    life == sender.generation
-                    and sender.step(m.Replied(out.to, out.request, m.Failure.TIMEOUT))
+                    life == sender.generation and sender.step(Replied(out.to, out.request, m.Failure.TIMEOUT))
                 ),
             )
         else:
@@ -191,7 +192,7 @@ def test_waiting_changes_are_answered_when_leadership_is_lost() -> None:
     world = quorum(3, others=1)
     leader = lead(world)
     tokens = [world.ask(leader, m.AddVoter(voter(9))), world.ask(leader, m.RemoveVoter(key(2)))]
-    leader.step(m.Resign(leader.core.state.epoch, "a test"))
+    leader.step(Resign(leader.core.state.epoch, "a test"))
     assert [leader.answers[t].error for t in tokens] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
@@ -214,10 +215,10 @@ def test_an_addition_whose_client_hangs_up_ends_and_the_next_one_follows(earlier
     wanted = world.ask(lead(world), m.AddVoter(voter(2)))
     world.run(1)
     assert gone not in lead(world).answers
-    lead(world).step(m.Abandoned(gone))
+    lead(world).step(Abandoned(gone))
     assert timed_out(lead(world).answers[gone], "the client hung up, waiting for ")
     for token in before:
-        lead(world).step(m.Abandoned(token))
+        lead(world).step(Abandoned(token))
     assert world.run(2, lambda: wanted in lead(world).answers)
     assert lead(world).answers[wanted].error == ErrorCode.NONE
 
@@ -227,7 +228,7 @@ def test_an_addition_that_is_written_is_completed_although_its_client_hangs_up()
     leader = lead(world)
     token = world.ask(leader, m.AddVoter(voter(2)))
     assert world.run(1, lambda: len(leader.core.state.voters) == 2)
-    leader.step(m.Abandoned(token))
+    leader.step(Abandoned(token))
     assert world.run(1, lambda: token in leader.answers)
     assert leader.answers[token].error == ErrorCode.NONE
 
@@ -236,9 +237,9 @@ def test_a_hang_up_after_the_end_of_leadership_changes_nothing() -> None:
     world = quorum(3)
     leader = lead(world)
     token = world.ask(leader, m.AddVoter(voter(9)))
-    leader.step(m.Resign(leader.core.state.epoch, "test"))
+    leader.step(Resign(leader.core.state.epoch, "test"))
     assert leader.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    leader.step(m.Abandoned(token))
+    leader.step(Abandoned(token))
     assert leader.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

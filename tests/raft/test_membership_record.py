@@ -12,6 +12,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import Replied
 from quorate.raft.core.membership.auto_join import PUT_OFF_S
 from quorate.raft.core.voters import MembershipRecord, Voter, VoterSet
 from quorate.raft.storage.membership_record import FILE_NAME, MembershipRecordFile
@@ -312,7 +313,7 @@ def test_an_update_that_a_leader_keeps_refusing_is_logged(caplog: pytest.LogCapt
     for at in (0.0, 5.0, PUT_OFF_S, PUT_OFF_S + 1):
         request = m.UpdateVoter(entry, r.state.epoch, r.state.params.cluster_id)
         reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.state.epoch)
-        r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
+        r.step(Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
         told = [
             x.getMessage()
             for x in caplog.records

@@ -12,6 +12,7 @@ import pytest
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.raft.core import messages as m
 from quorate.raft.core import transitions
+from quorate.raft.core.events import Replied
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.peer_monitor import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, PeerMonitor
 from quorate.raft.runtime.reachability import MAX_ADDRESSES, Reachability
@@ -94,7 +95,7 @@ def test_a_leader_and_a_follower_in_contact_with_its_leader_do_not_warn(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
     )
     r.step(
-        m.Replied(m.Peer(2, address(2)), request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 100.0
+        Replied(m.Peer(2, address(2)), request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 100.0
     )
     assert warnings(r, [100.0 + LOST_S - 0.1], caplog) == []
     assert len(warnings(r, [100.0 + LOST_S], caplog)) == 1
@@ -232,7 +233,7 @@ def test_a_leader_and_a_follower_in_contact_with_its_leader_log_no_missing_leade
                 if isinstance(q, m.Fetch)
             )
             reply = m.FetchReply(leader_id=2, epoch=world.r.state.epoch, high_watermark=0)
-            world.r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0)
+            world.r.step(Replied(m.Peer(2, address(2)), request, reply), 100.0)
         assert world.look(100.5, caplog) == []
         assert world.reaching.no_leader_reason(world.r.state, 100.5) is None
 

@@ -9,6 +9,8 @@ import pytest
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core import transitions
+from quorate.raft.core.effects import Effects
+from quorate.raft.core.events import Appended, Received, Replied, Resign, Synced, Timeout
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.types import TRANSITIONS, OffsetEpoch, QuorumState, RaftError, RaftParams, ReplicaKey, Role
@@ -51,15 +53,15 @@ def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
             r = replica(QuorumState(3), epochs)
     r.start(0.0)
     if role is Role.PROSPECTIVE:
-        r.step(m.Timeout(), 5.0)
+        r.step(Timeout(), 5.0)
     if role is Role.LEADER:
         r = replica(QuorumState(2), epochs)
         r.start(0.0)
-        effects = r.step(m.Timeout(), 5.0)
+        effects = r.step(Timeout(), 5.0)
         while r.state.role is not Role.LEADER:
             out = effects.send[0]
             effects = r.step(
-                m.Replied(out.to, out.request, m.VoteReply(epoch=r.state.epoch, granted=True)), 5.0
+                Replied(out.to, out.request, m.VoteReply(epoch=r.state.epoch, granted=True)), 5.0
             )
     assert r.state.role is role
     assert r.state.epoch == 3
@@ -67,7 +69,7 @@ def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
 
 
 def reply_to(r: Raft, request: m.RaftRequest, now: float = 5.0) -> m.Reply:
-    effects = r.step(m.Received(request, "t"), now)
+    effects = r.step(Received(request, "t"), now)
     return next(a.reply for a in effects.answers if a.token == "t")
 
 
@@ -118,7 +120,7 @@ def test_a_candidate_with_a_shorter_or_older_log_gets_no_vote(last: tuple[int, i
 
 def test_a_vote_is_granted_once_and_durable_before_the_response() -> None:
     r = started(Role.UNATTACHED)
-    effects = r.step(m.Received(vote(i=2), "t"), 1.0)
+    effects = r.step(Received(vote(i=2), "t"), 1.0)
     assert effects.save_quorum_state == QuorumState(3, None, ReplicaKey(2, directory(2)))
     again, other = reply_to(r, vote(i=2)), reply_to(r, vote(i=3))
     assert isinstance(again, m.VoteReply)
@@ -132,14 +134,14 @@ def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
     r = started(Role.FOLLOWER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, 3))  # written, not synced
-    asked = r.step(m.Timeout(), 9.0).send
+    asked = r.step(Timeout(), 9.0).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
         (2, True, (4, 3)),
         (3, True, (4, 3)),
     ]  # type: ignore[union-attr]
-    effects = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
+    effects = r.step(Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
     assert (r.state.role, r.state.epoch, effects.send) == (Role.CANDIDATE, 4, [])
-    asked = r.step(m.Synced(4), 9.1).send
+    asked = r.step(Synced(4), 9.1).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
         (2, False, (4, 3)),
         (3, False, (4, 3)),
@@ -156,13 +158,13 @@ def test_a_vote_for_another_directory_of_the_same_id_is_another_vote() -> None:
 
 def test_a_follower_that_has_fetched_from_its_leader_refuses_the_pre_vote() -> None:
     r = started(Role.FOLLOWER)
-    effects = r.step(m.Timeout(), 0.1)
+    effects = r.step(Timeout(), 0.1)
     del effects
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
     )
     peer = m.Peer(2, address(2))
-    r.step(m.Replied(peer, request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 0.2)
+    r.step(Replied(peer, request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 0.2)
     reply = reply_to(r, vote(pre=True), 0.3)
     assert isinstance(reply, m.VoteReply)
     assert not reply.granted
@@ -202,7 +204,7 @@ def test_a_peer_without_pre_vote_makes_the_prospective_a_candidate_at_once() -> 
     request = next(
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
     )
-    effects = r.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.UNSUPPORTED_VERSION), 5.1)
+    effects = r.step(Replied(m.Peer(2, address(2)), request, m.Failure.UNSUPPORTED_VERSION), 5.1)
     assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4)
     assert effects.save_quorum_state == QuorumState(4, None, r.state.me)
 
@@ -261,7 +263,7 @@ def test_a_response_with_an_impossibly_large_epoch_is_ignored() -> None:
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
     )
     r.step(
-        m.Replied(
+        Replied(
             m.Peer(2, address(2)), request, m.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=(1 << 31) - 1)
         ),
         0.2,
@@ -303,7 +305,7 @@ def test_end_epoch_makes_the_preferred_successor_the_first_candidate(
 ) -> None:
     r = started(Role.FOLLOWER)
     keys = [ReplicaKey(i, directory(i)) for i in preferred]
-    r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 1.0)
+    r.step(Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 1.0)
     if wait == 0.0:
         assert r.state.role is Role.PROSPECTIVE
     else:
@@ -328,8 +330,8 @@ def leader(snapshots: tuple[tuple[int, int], ...] = (), start: tuple[int, int] |
     log = r.state.log
     assert isinstance(log, MemoryLog)
     log.entries.append(Entry(3, (2, None)))
-    r.step(m.Appended(), 5.0)
-    r.step(m.Synced(4), 5.0)
+    r.step(Appended(), 5.0)
+    r.step(Synced(4), 5.0)
     for s in snapshots:
         log.snapshots[OffsetEpoch(*s)] = b"x" * 100
     if start is not None:
@@ -405,30 +407,30 @@ def test_fetches_that_are_answered_with_a_snapshot_id(
 
 def test_a_fetch_waits_for_records_for_the_high_watermark_or_its_time() -> None:
     r = leader()
-    effects = r.step(m.Received(fetch(4, 3), "a"), 6.0)
+    effects = r.step(Received(fetch(4, 3), "a"), 6.0)
     assert [a.token for a in effects.answers] == ["a"], "its high watermark of -1 was behind"
     assert r.state.hwm == 4
-    effects = r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
+    effects = r.step(Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
     assert not effects.answers
     assert effects.wake_at <= 6.5
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, "new"))
-    effects = r.step(m.Appended(), 6.1)
+    effects = r.step(Appended(), 6.1)
     assert [a.token for a in effects.answers] == ["b"]
-    effects = r.step(m.Received(fetch(5, 3, high_watermark=4), "c"), 6.2)
-    effects = r.step(m.Synced(5), 6.3)
+    effects = r.step(Received(fetch(5, 3, high_watermark=4), "c"), 6.2)
+    effects = r.step(Synced(5), 6.3)
     assert [a.token for a in effects.answers] == ["c"], "the high watermark rose"
-    effects = r.step(m.Received(fetch(5, 3, high_watermark=5), "d"), 6.4)
+    effects = r.step(Received(fetch(5, 3, high_watermark=5), "d"), 6.4)
     assert not effects.answers
-    effects = r.step(m.Timeout(), 6.95)
+    effects = r.step(Timeout(), 6.95)
     assert [a.token for a in effects.answers] == ["d"]
 
 
 def test_waiting_fetches_are_refused_when_leadership_ends() -> None:
     r = leader()
-    r.step(m.Received(fetch(4, 3), "a"), 6.0)
-    r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
-    effects = r.step(m.Resign(3, "test"), 6.1)
+    r.step(Received(fetch(4, 3), "a"), 6.0)
+    r.step(Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
+    effects = r.step(Resign(3, "test"), 6.1)
     assert [(a.token, a.reply.error) for a in effects.answers] == [("b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
@@ -436,23 +438,23 @@ def test_the_high_watermark_needs_a_record_of_this_epoch_and_the_leaders_own_fsy
     r = started(Role.LEADER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(m.Appended(), 5.0)
-    r.step(m.Received(fetch(3, 2), "a"), 5.1)
+    r.step(Appended(), 5.0)
+    r.step(Received(fetch(3, 2), "a"), 5.1)
     assert r.state.hwm is None, "everything of older epochs is replicated, but that is not enough"
-    r.step(m.Received(fetch(4, 3), "b"), 5.2)
+    r.step(Received(fetch(4, 3), "b"), 5.2)
     assert r.state.hwm is None, "one follower alone: the leader has not synced"
-    assert r.step(m.Synced(4), 5.3).high_watermark == 4
+    assert r.step(Synced(4), 5.3).high_watermark == 4
 
 
 def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
     r = started(Role.LEADER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(m.Appended(), 5.0)
-    r.step(m.Received(fetch(4, 3), "a"), 5.1)
+    r.step(Appended(), 5.0)
+    r.step(Received(fetch(4, 3), "a"), 5.1)
     other = fetch(4, 3)
     other.replica = ReplicaKey(3, directory(3))
-    assert r.step(m.Received(other, "b"), 5.2).high_watermark == 4
+    assert r.step(Received(other, "b"), 5.2).high_watermark == 4
 
 
 @pytest.mark.parametrize(
@@ -463,11 +465,11 @@ def test_replicas_that_do_not_count_for_the_high_watermark(key: ReplicaKey) -> N
     r = started(Role.LEADER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(m.Appended(), 5.0)
-    r.step(m.Synced(4), 5.0)
+    r.step(Appended(), 5.0)
+    r.step(Synced(4), 5.0)
     q = fetch(4, 3)
     q.replica = key
-    r.step(m.Received(q, "a"), 5.1)
+    r.step(Received(q, "a"), 5.1)
     assert r.state.hwm is None
 
 
@@ -501,11 +503,11 @@ def test_a_follower_never_truncates_committed_records() -> None:
     r = started(Role.FOLLOWER)
     peer = m.Peer(2, address(2))
 
-    def answer(reply: m.FetchReply) -> m.Effects:
+    def answer(reply: m.FetchReply) -> Effects:
         request = next(
             q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
         )
-        return r.step(m.Replied(peer, request, reply), 0.2)
+        return r.step(Replied(peer, request, reply), 0.2)
 
     assert answer(m.FetchReply(leader_id=2, epoch=3, high_watermark=2)).high_watermark == 2
     with pytest.raises(RaftError, match="high watermark"):
@@ -522,4 +524,4 @@ def test_where_a_follower_truncates_its_log(diverging: tuple[int, int], to: int)
         q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
     )
     reply = m.FetchReply(leader_id=2, epoch=3, diverging=OffsetEpoch(*diverging))
-    assert r.step(m.Replied(m.Peer(2, address(2)), request, reply), 0.2).truncate_to == to
+    assert r.step(Replied(m.Peer(2, address(2)), request, reply), 0.2).truncate_to == to

@@ -9,6 +9,17 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects, SnapshotStart
+from quorate.raft.core.events import (
+    Event,
+    Received,
+    Replied,
+    SnapshotInstalled,
+    SnapshotOpened,
+    SnapshotRejected,
+    SnapshotWritten,
+    Timeout,
+)
 from quorate.raft.core.follower import REFUSED_SNAPSHOT_S
 from quorate.raft.core.raft import Raft
 from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, Role
@@ -37,30 +48,30 @@ class Follower:
         """During the backoff of the leader, other nodes are asked for the leader and name the same one."""
         for at in (self.now, self.now + seconds):
             self.now = at
-            self.step(m.Timeout())
+            self.step(Timeout())
             for where, link in list(self.r.state.links.items()):
                 request = link.in_flight.get(m.Fetch)
                 if request is not None and where != address(self.leader):
                     reply = m.FetchReply(
                         ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=self.leader, epoch=self.epoch
                     )
-                    self.step(m.Replied(m.Peer(3, where), request, reply))
+                    self.step(Replied(m.Peer(3, where), request, reply))
 
-    def step(self, event: m.Event) -> m.Effects:
+    def step(self, event: Event) -> Effects:
         self.effects = self.r.step(event, self.now)
         return self.effects
 
-    def reply(self, kind: type, reply: m.Reply) -> m.Effects:
+    def reply(self, kind: type, reply: m.Reply) -> Effects:
         reply.leader_id, reply.epoch = self.leader, self.epoch
-        return self.step(m.Replied(m.Peer(self.leader, address(self.leader)), self.asked(kind), reply))
+        return self.step(Replied(m.Peer(self.leader, address(self.leader)), self.asked(kind), reply))
 
-    def told_of_snapshot(self, snapshot: OffsetEpoch = SNAPSHOT) -> m.Effects:
+    def told_of_snapshot(self, snapshot: OffsetEpoch = SNAPSHOT) -> Effects:
         return self.reply(m.Fetch, m.FetchReply(snapshot=snapshot))
 
-    def opened(self, position: int = 0, digest: bytes | None = None) -> m.Effects:
-        return self.step(m.SnapshotOpened(SNAPSHOT, position, digest))
+    def opened(self, position: int = 0, digest: bytes | None = None) -> Effects:
+        return self.step(SnapshotOpened(SNAPSHOT, position, digest))
 
-    def chunk(self, data: bytes = CHUNK, size: int = 10_000, **changes: Any) -> m.Effects:
+    def chunk(self, data: bytes = CHUNK, size: int = 10_000, **changes: Any) -> Effects:
         request = self.asked(m.FetchSnapshot)
         reply = m.SnapshotReply(snapshot=SNAPSHOT, position=request.position, size=size, data=data)
         for name, value in changes.items():
@@ -71,13 +82,13 @@ class Follower:
         """Node 3 becomes the leader of epoch 4 and gets the first Fetch."""
         self.leader, self.epoch = 3, 4
         endpoints = self.r.state.voters.endpoints(3)
-        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.state.me), "begin"))
+        self.step(Received(m.BeginEpoch(3, 4, endpoints, self.r.state.me), "begin"))
         assert isinstance(self.asked(m.Fetch), m.Fetch)
 
 
 def test_no_chunk_is_requested_before_the_download_is_open() -> None:
     f = Follower()
-    assert f.effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
+    assert f.effects.start_snapshot == SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
     assert f.asked(m.FetchSnapshot) is None
     f.opened(4000)
     request = f.asked(m.FetchSnapshot)
@@ -91,9 +102,9 @@ def test_a_download_that_was_opened_for_an_earlier_leader_must_be_confirmed_by_t
     f = Follower()
     f.new_leader()
     f.told_of_snapshot()
-    f.step(m.SnapshotOpened(SNAPSHOT, 4000, None, LeaderAndEpoch(2, 3)))
+    f.step(SnapshotOpened(SNAPSHOT, 4000, None, LeaderAndEpoch(2, 3)))
     assert f.asked(m.FetchSnapshot) is None
-    f.step(m.SnapshotOpened(SNAPSHOT, 4000, DIGEST, LeaderAndEpoch(3, 4)))
+    f.step(SnapshotOpened(SNAPSHOT, 4000, DIGEST, LeaderAndEpoch(3, 4)))
     request = f.asked(m.FetchSnapshot)
     assert (request.position, request.prefix_digest) == (4000, DIGEST)
 
@@ -107,7 +118,7 @@ def test_the_next_part_is_requested_while_one_part_is_being_written() -> None:
     assert f.asked(m.FetchSnapshot).position == len(whole)
     f.chunk(whole, size)
     assert f.asked(m.FetchSnapshot) is None, "two parts wait to be written"
-    f.step(m.SnapshotWritten(SNAPSHOT, len(whole)))
+    f.step(SnapshotWritten(SNAPSHOT, len(whole)))
     assert f.asked(m.FetchSnapshot).position == 2 * len(whole)
 
 
@@ -118,16 +129,16 @@ def test_after_the_last_part_it_neither_fetches_nor_requests_votes_until_the_sna
     assert effects.snapshot_chunk is not None
     assert effects.snapshot_chunk.last
     f.now += 60
-    assert f.step(m.Timeout()).send == []
-    f.step(m.Received(vote(epoch=9, i=3), "t"))
+    assert f.step(Timeout()).send == []
+    f.step(Received(vote(epoch=9, i=3), "t"))
     assert (f.r.state.epoch, f.r.state.role) == (9, Role.UNATTACHED)
     f.now += 60
-    assert f.step(m.Timeout()).send == []
+    assert f.step(Timeout()).send == []
     assert f.r.state.role is Role.UNATTACHED, "its log is about to be replaced"
     f.r.state.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
     f.r.state.log.entries, f.r.state.log.start, f.r.state.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
-    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.state.voters, 1))
-    f.step(m.Timeout())
+    f.step(SnapshotInstalled(SNAPSHOT, f.r.state.voters, 1))
+    f.step(Timeout())
     assert f.r.state.role is Role.PROSPECTIVE
 
 
@@ -136,7 +147,7 @@ def test_after_a_lost_connection_the_download_continues_at_the_same_position() -
     f.opened()
     f.chunk()
     request = f.asked(m.FetchSnapshot)
-    f.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.DISCONNECTED))
+    f.step(Replied(m.Peer(2, address(2)), request, m.Failure.DISCONNECTED))
     f.later()
     again = f.asked(m.FetchSnapshot)
     assert again is not request
@@ -149,7 +160,7 @@ def test_the_download_continues_from_a_new_leader_with_the_same_prefix() -> None
     f.opened()
     f.chunk()
     f.new_leader()
-    assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4))
+    assert f.told_of_snapshot().start_snapshot == SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4))
     f.opened(len(CHUNK), DIGEST)
     request = f.asked(m.FetchSnapshot)
     assert (request.position, request.prefix_digest) == (len(CHUNK), DIGEST)
@@ -171,7 +182,7 @@ def test_the_download_restarts_from_a_new_leader_without_the_same_prefix(
     f.opened(len(CHUNK), DIGEST)
     effects = f.chunk(same_prefix=same)
     assert effects.snapshot_chunk is None
-    assert effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4), fresh=True)
+    assert effects.start_snapshot == SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4), fresh=True)
     f.opened()
     assert f.asked(m.FetchSnapshot).position == 0
 
@@ -182,8 +193,8 @@ def test_a_new_leader_may_offer_another_snapshot() -> None:
     f.chunk()
     f.new_leader()
     other = OffsetEpoch(200, 3)
-    assert f.told_of_snapshot(other).start_snapshot == m.SnapshotStart(other, LeaderAndEpoch(3, 4))
-    f.step(m.SnapshotWritten(SNAPSHOT, 1000))
+    assert f.told_of_snapshot(other).start_snapshot == SnapshotStart(other, LeaderAndEpoch(3, 4))
+    f.step(SnapshotWritten(SNAPSHOT, 1000))
     assert f.asked(m.FetchSnapshot) is None, "what is told of the old one is of no matter"
 
 
@@ -205,9 +216,7 @@ def test_a_position_out_of_range_restarts_the_download(position: int, fresh: boo
     f = Follower()
     f.opened(position)
     effects = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
-    assert effects.start_snapshot == (
-        m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None
-    )
+    assert effects.start_snapshot == (SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None)
     f.later()
     if fresh:
         f.opened()
@@ -222,7 +231,7 @@ def test_a_changed_size_restarts_the_download() -> None:
     f.chunk(size=10_000)
     effects = f.chunk(size=12_000)
     assert effects.snapshot_chunk is None
-    assert effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), fresh=True)
+    assert effects.start_snapshot == SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), fresh=True)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +273,10 @@ def test_a_refused_snapshot_is_fetched_again_after_a_delay(last: bool) -> None:
     f.opened()
     f.chunk(size=len(CHUNK) if last else 10_000)
     stale = f.asked(m.FetchSnapshot)
-    f.step(m.SnapshotRejected(SNAPSHOT, "wrong checksum"))
+    f.step(SnapshotRejected(SNAPSHOT, "wrong checksum"))
     if stale is not None:  # an answer to the old download is of no matter
         effects = f.step(
-            m.Replied(
+            Replied(
                 m.Peer(2, address(2)),
                 stale,
                 m.SnapshotReply(
@@ -280,4 +289,4 @@ def test_a_refused_snapshot_is_fetched_again_after_a_delay(last: bool) -> None:
     assert f.r.state.role is Role.FOLLOWER
     f.later(REFUSED_SNAPSHOT_S)
     assert isinstance(f.asked(m.Fetch), m.Fetch)
-    assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
+    assert f.told_of_snapshot().start_snapshot == SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))

@@ -18,6 +18,7 @@ from quorate.protocol.api import encode_request
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.runtime.client import RaftClient
 from quorate.raft.runtime.interfaces import LoopClock
@@ -239,7 +240,7 @@ def test_an_invalid_host_is_tried_with_growing_pauses_and_logged_once(
         node_id=1, directory_id=directory(1), cluster_id=CLUSTER, metadata_dir=tmp_path, listener_name=LISTENER,
         endpoints={}, is_controller=False,
     )  # fmt: skip
-    out = m.Outgoing(m.Peer(2, (host, 9093)), m.Fetch(ReplicaKey(1), 1, 0, 0, 500))
+    out = Outgoing(m.Peer(2, (host, 9093)), m.Fetch(ReplicaKey(1), 1, 0, 0, 500))
     failures: list[object] = []
     said: list[str] = []
 
@@ -247,7 +248,7 @@ def test_an_invalid_host_is_tried_with_growing_pauses_and_logged_once(
         loop = asyncio.get_running_loop()
         transport, done, began = NetTransport("t", 1.0), loop.create_future(), loop.time()
 
-        def replied(sent: m.Outgoing, reply: m.Reply | m.Failure) -> None:
+        def replied(sent: Outgoing, reply: m.Reply | m.Failure) -> None:
             failures.append(reply)
             if len(failures) < 5:
                 calls.send(sent)

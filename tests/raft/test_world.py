@@ -6,6 +6,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import Shutdown, UpgradeKraftVersion
 from quorate.raft.types import ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
 
@@ -118,7 +119,7 @@ def test_after_a_graceful_shutdown_the_preferred_successor_leads_at_once() -> No
     leader = world.elect()
     world.run(3)
     at = world.now
-    leader.step(m.Shutdown())
+    leader.step(Shutdown())
     assert world.run(5, lambda: world.leader is not None and world.leader.core.state.hwm is not None)
     assert world.now - at < 0.5
     assert leader.core.state.shutdown_complete
@@ -246,7 +247,7 @@ def test_kraft_version_is_upgraded_when_every_voter_has_reported_its_directory_i
     world.boot_all()
     leader = world.elect()
     world.run(15)
-    leader.step(m.UpgradeKraftVersion(leader.core.state.epoch, 1, False, "up"))
+    leader.step(UpgradeKraftVersion(leader.core.state.epoch, 1, False, "up"))
     assert world.run(5, lambda: "up" in leader.answers)
     assert leader.answers["up"].error == ErrorCode.NONE, leader.answers["up"].message
     assert world.run(5, lambda: all(n.core.state.members.kraft_version == 1 for n in world.nodes.values()))

@@ -13,6 +13,20 @@ from typing import Any
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS
+from quorate.raft.core.effects import Effects, Outgoing, SnapshotChunk
+from quorate.raft.core.events import (
+    Appended,
+    ControlRecord,
+    Event,
+    PeerLost,
+    Received,
+    Replied,
+    SnapshotInstalled,
+    SnapshotOpened,
+    SnapshotWritten,
+    Synced,
+    Timeout,
+)
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, MembershipRecord, Voter, VoterSet
 from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey
@@ -167,7 +181,7 @@ class Node:
             return None
         self.log.entries.append(Entry(self.core.state.epoch, value))
         offset = self.log.end_offset - 1
-        self.step(m.Appended())
+        self.step(Appended())
         self.sync()
         return offset
 
@@ -180,18 +194,18 @@ class Node:
                 at = end - 1 - self.log.start
                 if at < 0 or (at < len(self.log.entries) and self.log.entries[at].epoch == last):
                     self.durable_end = max(self.durable_end, end)
-                    self.step(m.Synced(end))
+                    self.step(Synced(end))
                     return
             if generation == self.generation and self.alive:
                 self.sync()
 
         self.world.after(self.world.rng.uniform(0, self.world.sync_s), done)
 
-    def step(self, event: m.Event) -> None:
+    def step(self, event: Event) -> None:
         if self.alive:
             self.perform(self.core.step(event, self.world.now))
 
-    def perform(self, effects: m.Effects) -> None:
+    def perform(self, effects: Effects) -> None:
         world, events = self.world, []
         if effects.save_quorum_state is not None:
             self.stored = effects.save_quorum_state
@@ -201,10 +215,10 @@ class Node:
             assert effects.truncate_to >= self.committed, "a committed record was cut"
             del self.log.entries[effects.truncate_to - self.log.start :]
             self.durable_end = min(self.durable_end, effects.truncate_to)
-            events.append(m.Synced(effects.truncate_to))
+            events.append(Synced(effects.truncate_to))
         if effects.start_snapshot is not None:
             self.download = bytearray()
-            events.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
+            events.append(SnapshotOpened(effects.start_snapshot.snapshot, 0))
         if effects.snapshot_chunk is not None:
             events += self._take_chunk(effects.snapshot_chunk)
         if effects.append_fetched is not None:
@@ -233,20 +247,20 @@ class Node:
 
             def alarm() -> None:
                 if life == self.generation and at_generation == self.wake_generation:
-                    self.step(m.Timeout())
+                    self.step(Timeout())
 
             world.after(max(0.0, effects.wake_at - world.now), alarm)
         for event in events:
             self.step(event)
 
-    def _append(self, entries: list[Entry]) -> m.Event:
+    def _append(self, entries: list[Entry]) -> Event:
         controls = []
         for entry in entries:
             if entry.control is not None:
-                controls.append(m.ControlRecord(self.log.end_offset, *entry.control))
+                controls.append(ControlRecord(self.log.end_offset, *entry.control))
             self.log.entries.append(entry)
         self.sync()
-        return m.Appended(controls)
+        return Appended(controls)
 
     def _commit(self, hwm: int) -> None:
         hwm = min(hwm, self.log.end_offset)
@@ -254,19 +268,19 @@ class Node:
             self.world.check_committed(offset, self.log.entries[offset - self.log.start], self)
         self.committed = hwm
 
-    def _take_chunk(self, chunk: m.SnapshotChunk) -> list[m.Event]:
+    def _take_chunk(self, chunk: SnapshotChunk) -> list[Event]:
         assert self.download is not None
         assert len(self.download) == chunk.position
         self.download += chunk.data
         if not chunk.last:
-            return [m.SnapshotWritten(chunk.snapshot, len(self.download))]
+            return [SnapshotWritten(chunk.snapshot, len(self.download))]
         self.log.snapshots = {chunk.snapshot: bytes(self.download)}
         self.log.entries.clear()
         self.log.start, self.log.start_epoch = chunk.snapshot
         self.durable_end = self.committed = chunk.snapshot.offset
         voters, kraft = self.world.snapshot_members[chunk.snapshot]
         self.boot = voters
-        return [m.SnapshotInstalled(chunk.snapshot, voters, kraft)]
+        return [SnapshotInstalled(chunk.snapshot, voters, kraft)]
 
     def take_snapshot(self, cut: bool) -> OffsetEpoch | None:
         """Takes a snapshot of all committed records. With `cut`, also deletes the log before it."""
@@ -357,7 +371,7 @@ class World:
     def blocked(self, a: int, b: int) -> bool:
         return (a, b) in self.cut_links or self.rng.random() < self.loss
 
-    def send(self, sender: Node, out: m.Outgoing) -> None:
+    def send(self, sender: Node, out: Outgoing) -> None:
         life, target = sender.generation, self.node_at(out.to.address)
         token = ("net", self.sequence, sender.id, life)
         done = [False]
@@ -365,7 +379,7 @@ class World:
         def finish(reply: m.Reply | m.Failure) -> None:
             if not done[0] and sender.generation == life and sender.alive:
                 done[0] = True
-                sender.step(m.Replied(out.to, out.request, reply))
+                sender.step(Replied(out.to, out.request, reply))
 
         def arrive() -> None:
             if target is None or self.blocked(sender.id, target.id):
@@ -382,7 +396,7 @@ class World:
                     self.after(self.rng.uniform(0, self.delay_s), lambda: finish(reply))
 
             self.waiting[token] = reply_back
-            target.step(m.Received(out.request, token))
+            target.step(Received(out.request, token))
 
         self.after(self.rng.uniform(0, self.delay_s), arrive)
         self.after(2.0, lambda: finish(m.Failure.TIMEOUT))
@@ -399,7 +413,7 @@ class World:
         returned token."""
         self.sequence += 1
         token = ("ask", self.sequence)
-        node.step(m.Received(request, token))
+        node.step(Received(request, token))
         return token
 
     def kill(self, i: int) -> None:
@@ -407,7 +421,7 @@ class World:
         self.nodes[i].crash()
         for other in self.nodes.values():
             if other.alive:
-                self.after(0.0005, lambda n=other: n.step(m.PeerLost(address(i))))  # type: ignore[misc]
+                self.after(0.0005, lambda n=other: n.step(PeerLost(address(i))))  # type: ignore[misc]
 
     def isolate(self, i: int) -> None:
         for j in self.nodes:

@@ -10,6 +10,7 @@ import pytest
 
 from quorate.raft.core import election, follower, leader, transitions
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import Synced
 from quorate.raft.core.membership import voter_changes
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import QuorumState, Role
@@ -30,7 +31,7 @@ def skip_fsync(patch: Patch) -> None:
     """Reports fetched or written records as durable although they are not."""
 
     def start_sync(self: Replica) -> None:
-        self.queue.append(m.Synced(self.disk.end))
+        self.queue.append(Synced(self.disk.end))
 
     patch.setattr(Replica, "start_sync", start_sync)
 

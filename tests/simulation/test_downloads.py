@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from quorate.raft.core import follower
-from quorate.raft.core import messages as m
+from quorate.raft.core.events import Replied, SnapshotInstalled, SnapshotOpened
 from quorate.raft.storage.snapshots import download as downloads
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
 from simulation.nodes.cluster import run_cluster
@@ -50,16 +50,16 @@ def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(
         follower.on_snapshot_installed,
     )
 
-    def on_opened(r: object, event: m.SnapshotOpened) -> None:
+    def on_opened(r: object, event: SnapshotOpened) -> None:
         seen["goes on"] += event.position > 0
         seen["has to be confirmed"] += event.prefix_digest is not None
         opened(r, event)  # type: ignore[arg-type]
 
-    def on_reply(r: object, event: m.Replied, current: bool, now: float) -> bool:
+    def on_reply(r: object, event: Replied, current: bool, now: float) -> bool:
         seen["confirmed"] += bool(getattr(event.reply, "same_prefix", None))
         return replied(r, event, current, now)  # type: ignore[arg-type]
 
-    def on_installed(r: object, event: m.SnapshotInstalled, now: float) -> None:
+    def on_installed(r: object, event: SnapshotInstalled, now: float) -> None:
         seen["installed"] += 1
         installed(r, event, now)  # type: ignore[arg-type]
 

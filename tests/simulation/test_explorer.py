@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.core.messages import Effects
+from quorate.raft.core.effects import Effects
 from quorate.raft.types import QuorumState
 from simulation.explorer.__main__ import main
 from simulation.explorer.bounds import Bounds

@@ -14,7 +14,8 @@ import pytest
 
 from quorate.log import files as log_files
 from quorate.log.partition import partition_log
-from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects
+from quorate.raft.core.events import Synced
 from quorate.raft.runtime.driver import RaftDriver
 from simulation.checker.invariants import InvariantError
 from simulation.config import DiskConfig, FaultSchedule, SimulationConfig, Topology
@@ -106,7 +107,7 @@ def answer_before_the_save(patch: Patch) -> None:
     """Performs effect 5 before effect 2: a vote is sent before it is durable."""
     perform = RaftDriver._perform
 
-    def hasty(self: RaftDriver, effects: m.Effects) -> None:
+    def hasty(self: RaftDriver, effects: Effects) -> None:
         state = effects.save_quorum_state
         if effects.answers and state is not None:
             effects.save_quorum_state = None
@@ -120,7 +121,7 @@ def save_the_state_later(patch: Patch) -> None:
     """Treats every quorum state as one whose save may wait."""
     perform = RaftDriver._perform
 
-    def lazy(self: RaftDriver, effects: m.Effects) -> None:
+    def lazy(self: RaftDriver, effects: Effects) -> None:
         effects.save_may_wait = True
         perform(self, effects)
 
@@ -132,7 +133,7 @@ def acknowledge_before_the_fsync(patch: Patch) -> None:
 
     def start_sync(self: RaftDriver) -> None:
         if not self._syncer.running:
-            self._queue.append(m.Synced(self.log.end_offset))
+            self._queue.append(Synced(self.log.end_offset))
             self._syncer.in_thread(lambda error: None)
 
     patch.setattr(RaftDriver, "_start_sync", start_sync)

@@ -9,6 +9,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import PeerLost, Received, Resign, Shutdown
 from quorate.raft.types import Role
 from simulation.config import DiskConfig, NetworkConfig, SimulationConfig, Topology
 from simulation.core.replica import Replica
@@ -57,7 +58,7 @@ def test_the_end_of_an_older_fsync_acknowledges_nothing_newer(monkeypatch: pytes
     old = world.await_leader()
     slow_disk(world, old, 1.0, monkeypatch)
     old.propose(["being written"])
-    old.step(m.Resign(old.core.state.epoch, "test"))
+    old.step(Resign(old.core.state.epoch, "test"))
     assert world.run(
         10,
         lambda: (
@@ -77,7 +78,7 @@ def test_a_refused_pre_vote_does_not_acknowledge_what_is_being_written(
     slow_disk(world, follower, 0.5, monkeypatch)
     leader.propose(["being written"])
     assert world.run(5, lambda: follower.disk.end == leader.disk.end > follower.disk.durable_end)
-    follower.step(m.PeerLost(leader.address))
+    follower.step(PeerLost(leader.address))
     assert world.run(5, lambda: follower.core.state.role is Role.PROSPECTIVE)
     assert world.run(5, lambda: follower.core.state.role is Role.FOLLOWER)
     assert follower.syncing
@@ -164,7 +165,7 @@ def test_a_follower_that_shuts_down_does_not_wait_actively() -> None:
     world = world_of(voters=2)
     leader = world.await_leader()
     [other] = others(world, leader)
-    other.step(m.Shutdown())
-    other.step(m.Received(m.EndEpoch(leader.id, leader.core.state.epoch, [other.key], {}), "end"))
+    other.step(Shutdown())
+    other.step(Received(m.EndEpoch(leader.id, leader.core.state.epoch, [other.key], {}), "end"))
     world.run(1)
     assert other.core.state.shutdown_complete

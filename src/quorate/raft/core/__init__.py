@@ -3,7 +3,9 @@
 From the bottom up:
 
 - `voters`: voter sets and their history.
-- `messages`: requests, replies, events and effects, and the order in which effects are performed.
+- `messages`: the requests and replies of Raft.
+- `events`: what the core reacts to.
+- `effects`: what the driver must do after a step, and in which order.
 - `role_state`: the state of each role.
 - `state`: the whole state of a replica, its queries, and the operations on effects.
 - `control_records`: control records as values, and their application.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quorate.raft.core.messages import ControlRecord
+from quorate.raft.core.events import ControlRecord
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Membership, Voter, VoterSet
 from quorate.raft.types import NO_DIRECTORY, RaftError, ReplicaKey

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
+from quorate.raft.core.events import Replied
 from quorate.raft.core.leader_conflict import accept_claim, names_other_leader
 from quorate.raft.core.messages import (
     BeginEpoch,
@@ -14,7 +15,6 @@ from quorate.raft.core.messages import (
     EpochReply,
     Failure,
     Peer,
-    Replied,
     Reply,
     Token,
     Vote,

@@ -7,23 +7,17 @@ from collections.abc import Sequence
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.control_records import apply_control_record
-from quorate.raft.core.membership import auto_join
-from quorate.raft.core.messages import (
+from quorate.raft.core.effects import SnapshotChunk, SnapshotStart
+from quorate.raft.core.events import (
     ControlRecord,
-    Failure,
-    Fetch,
-    FetchReply,
-    FetchSnapshot,
-    Peer,
     Replied,
-    SnapshotChunk,
     SnapshotInstalled,
     SnapshotOpened,
     SnapshotRejected,
-    SnapshotReply,
-    SnapshotStart,
     SnapshotWritten,
 )
+from quorate.raft.core.membership import auto_join
+from quorate.raft.core.messages import Failure, Fetch, FetchReply, FetchSnapshot, Peer, SnapshotReply
 from quorate.raft.core.replies import log_unexpected_error, on_common_reply, on_top_level_error
 from quorate.raft.core.role_state import NEVER
 from quorate.raft.core.state import RaftState

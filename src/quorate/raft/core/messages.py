@@ -1,7 +1,7 @@
-"""The requests and replies of Raft, the events that drive the core, and the effects of a step.
+"""The requests and replies of Raft.
 
-The requests and replies correspond to Kafka's RPCs; `quorate.raft.runtime.wire` translates them. A field
-named `epoch` is always the Raft epoch.
+They correspond to Kafka's RPCs; `quorate.raft.runtime.wire` translates them. A field named `epoch` is
+always the Raft epoch.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.core.voters import MembershipRecord, Voter, VoterSet
+from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import (
     Address,
     Endpoints,
-    LeaderAndEpoch,
     OffsetEpoch,
-    QuorumState,
     ReplicaKey,
-    Role,
 )
 
 if TYPE_CHECKING:
-    from quorate.protocol.schema import Data
+    pass
 
 NONE = ErrorCode.NONE
 
@@ -239,17 +236,7 @@ RaftRequest = (
     | ProbeVersions
 )
 
-# --- events ---------------------------------------------------------------------------------------
-
 Token = Hashable  # identifies a request until it is answered
-
-
-@dataclass(slots=True, eq=False)
-class Received:
-    """A request has arrived. Its answer carries the same token."""
-
-    request: RaftRequest
-    token: Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,234 +245,3 @@ class Peer:
 
     id: int
     address: Address
-
-
-@dataclass(slots=True, eq=False)
-class Replied:
-    """A request of this replica was answered, or has failed."""
-
-    to: Peer
-    request: RaftRequest
-    reply: Reply | Failure
-
-
-@dataclass(slots=True, eq=False)
-class PeerLost:
-    """The other side has reset or closed a connection to this address."""
-
-    address: Address
-
-
-@dataclass(slots=True, eq=False)
-class Timeout:
-    """Only time has passed. Every other event handles deadlines as well."""
-
-
-@dataclass(slots=True, eq=False)
-class ControlRecord:
-    """A control record of the metadata log: its type (`ControlRecordType`) and its decoded value."""
-
-    offset: int
-    type: int
-    value: Data
-
-
-@dataclass(slots=True, eq=False)
-class Appended:
-    """Records were appended to the log, but are not durable yet. `controls` are the control records."""
-
-    controls: Sequence[ControlRecord] = ()
-
-
-@dataclass(slots=True, eq=False)
-class Synced:
-    """The log below `offset` is as durable as this replica makes it."""
-
-    offset: int
-
-
-@dataclass(slots=True, eq=False)
-class FetchRejected:
-    """Fetched records could not be appended, because they are corrupt or do not continue the log."""
-
-    reason: str
-
-
-@dataclass(slots=True, eq=False)
-class SnapshotOpened:
-    """A download is open, and continues at `position`.
-
-    A digest means that the bytes before it came from another leader. The snapshots of two replicas with
-    the same id may differ, so the current leader has to confirm them. `leader` is the leader for which
-    the download was opened, or None if no other leader can have named the snapshot since.
-    """
-
-    snapshot: OffsetEpoch
-    position: int
-    prefix_digest: bytes | None = None
-    leader: LeaderAndEpoch | None = None
-
-
-@dataclass(slots=True, eq=False)
-class SnapshotWritten:
-    """The bytes of the download below `position` are verified and written."""
-
-    snapshot: OffsetEpoch
-    position: int
-
-
-@dataclass(slots=True, eq=False)
-class SnapshotRejected:
-    """The download is not a valid snapshot, or does not fit on the disk. It has been deleted."""
-
-    snapshot: OffsetEpoch
-    reason: str
-
-
-@dataclass(slots=True, eq=False)
-class SnapshotInstalled:
-    """The downloaded snapshot is frozen, and the log restarted after it."""
-
-    snapshot: OffsetEpoch
-    voters: VoterSet | None
-    kraft_version: int | None
-
-
-@dataclass(slots=True, eq=False)
-class Resign:
-    """The controller gives up its leadership of `epoch`."""
-
-    epoch: int
-    reason: str
-
-
-@dataclass(slots=True, eq=False)
-class Shutdown:
-    """This replica stops. A leader resigns first."""
-
-
-@dataclass(slots=True, eq=False)
-class UpgradeKraftVersion:
-    """A request to upgrade kraft.version from 0 to 1, which writes the voter set into the log."""
-
-    epoch: int
-    level: int
-    validate_only: bool
-    token: Token
-
-
-@dataclass(slots=True, eq=False)
-class Abandoned:
-    """The sender of an AddVoter request no longer waits for its answer."""
-
-    token: Token
-
-
-Event = (
-    Received
-    | Replied
-    | PeerLost
-    | Timeout
-    | Appended
-    | Synced
-    | FetchRejected
-    | SnapshotOpened
-    | SnapshotWritten
-    | SnapshotRejected
-    | SnapshotInstalled
-    | Resign
-    | Shutdown
-    | UpgradeKraftVersion
-    | Abandoned
-)
-
-# --- effects --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False)
-class Outgoing:
-    """A request to send to another replica."""
-
-    to: Peer
-    request: RaftRequest
-
-
-@dataclass(slots=True, eq=False)
-class Answer:
-    """The reply to the received request with this token."""
-
-    token: Token
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStart:
-    """The begin of a snapshot download. A broken-off download of the same file continues, unless `fresh`."""
-
-    snapshot: OffsetEpoch
-    leader: LeaderAndEpoch  # the file's owner; the file of one leader in one epoch never changes
-    fresh: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class SnapshotChunk:
-    """Bytes of a snapshot download."""
-
-    snapshot: OffsetEpoch
-    position: int
-    data: bytes | memoryview
-    last: bool
-    size: int  # of the whole snapshot, as reported by the leader
-
-
-@dataclass(slots=True, eq=False)
-class RoleChange:
-    """This replica has a new role, epoch or leader."""
-
-    role: Role
-    epoch: int
-    leader_id: int | None
-
-
-@dataclass(slots=True, eq=False)
-class Effects:
-    """What the driver must do after a step.
-
-    The order of the fields is the order in which the effects are performed, and it makes Raft safe:
-    nothing may be sent or acknowledged that a crash could still take back.
-
-    1. `send`: these requests may be sent at once, even before effect 2. A response must be handled only
-       after all effects of this step are performed. Report each response or failure with `Replied`.
-    2. `save_quorum_state`: save it durably before any effect below. A failure is fatal. With
-       `save_may_wait` it may be saved a little later, or together with the next one.
-    3. `truncate_to`: truncate the log to this offset, and report `Synced`. `start_snapshot`: open the
-       download, and report `SnapshotOpened`. `snapshot_chunk`: verify the bytes and write them, and
-       report `SnapshotWritten`; after the last chunk freeze the snapshot, restart the log after it and
-       report `SnapshotInstalled` instead. Delete a snapshot that is not valid, and report
-       `SnapshotRejected`. The work on snapshots may take long: it runs beside the other effects, in order.
-    4. `append_fetched`: check the batches and append them, and report `Appended` with their control
-       records; make them durable (an observer in a broker need not), and report `Synced`. Report
-       `FetchRejected` instead if they cannot be appended. `append_control`: append one batch of control
-       records after all records proposed so far, and report `Appended` and later `Synced`. The driver
-       appends the records that the state machine proposes itself, and reports the same events.
-    5. `answers`: these responses may be sent now. The driver reads the bytes that `read_from` and `read`
-       name from the log and the snapshot. `save_membership_record`: save it durably, at any time.
-    6. `role`: notify the listeners. `high_watermark`: deliver the records below it.
-    7. `wake_at`: make a step with `Timeout` at this time at the latest.
-
-    Steps for the events that these effects report come before the next event from outside.
-    """
-
-    send: list[Outgoing] = field(default_factory=list)
-    save_quorum_state: QuorumState | None = None
-    save_may_wait: bool = False  # no message sent before depends on it
-    truncate_to: int | None = None
-    start_snapshot: SnapshotStart | None = None
-    snapshot_chunk: SnapshotChunk | None = None
-    append_fetched: bytes | memoryview | None = None
-    append_control: list[tuple[int, Data]] | None = None  # one batch of (type, value)
-    answers: list[Answer] = field(default_factory=list)
-    save_membership_record: MembershipRecord | None = None
-    role: RoleChange | None = None
-    high_watermark: int | None = None
-    wake_at: float = float("inf")

@@ -14,28 +14,17 @@ from collections.abc import Sequence
 
 from quorate.raft.core import election, follower, leader, transitions
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record
-from quorate.raft.core.membership import auto_join, kraft_version, update_voter, voter_changes
-from quorate.raft.core.messages import (
+from quorate.raft.core.effects import Effects, RoleChange
+from quorate.raft.core.events import (
     Abandoned,
-    AddVoter,
     Appended,
-    BeginEpoch,
     ControlRecord,
-    DescribeQuorum,
-    Effects,
-    EndEpoch,
     Event,
-    Fetch,
     FetchRejected,
-    FetchSnapshot,
     PeerLost,
-    ProbeVersions,
-    RaftRequest,
     Received,
-    RemoveVoter,
     Replied,
     Resign,
-    RoleChange,
     Shutdown,
     SnapshotInstalled,
     SnapshotOpened,
@@ -43,9 +32,21 @@ from quorate.raft.core.messages import (
     SnapshotWritten,
     Synced,
     Timeout,
+    UpgradeKraftVersion,
+)
+from quorate.raft.core.membership import auto_join, kraft_version, update_voter, voter_changes
+from quorate.raft.core.messages import (
+    AddVoter,
+    BeginEpoch,
+    DescribeQuorum,
+    EndEpoch,
+    Fetch,
+    FetchSnapshot,
+    ProbeVersions,
+    RaftRequest,
+    RemoveVoter,
     Token,
     UpdateVoter,
-    UpgradeKraftVersion,
     Vote,
 )
 from quorate.raft.core.role_state import NEVER

@@ -6,8 +6,9 @@ import logging
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
+from quorate.raft.core.events import Replied
 from quorate.raft.core.leader_conflict import accept_claim, names_other_leader
-from quorate.raft.core.messages import Replied, Reply
+from quorate.raft.core.messages import Reply
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import Role
 

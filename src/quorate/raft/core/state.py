@@ -10,7 +10,8 @@ import logging
 import random
 from typing import Protocol
 
-from quorate.raft.core.messages import Answer, Effects, Outgoing, Peer, RaftRequest, Reply, Token
+from quorate.raft.core.effects import Answer, Effects, Outgoing
+from quorate.raft.core.messages import Peer, RaftRequest, Reply, Token
 from quorate.raft.core.role_state import NEVER, Election, Following, Leading, Link, ParkedFetch, Progress
 from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
 from quorate.raft.rate_limited_log import RateLimitedLog

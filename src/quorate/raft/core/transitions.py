@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.control_records import epoch_start_records
+from quorate.raft.core.effects import RoleChange
 from quorate.raft.core.leader_checks import may_wait_for_leader
 from quorate.raft.core.leader_conflict import names_other_leader
-from quorate.raft.core.messages import FetchReply, RoleChange, Token, VoterReply
+from quorate.raft.core.messages import FetchReply, Token, VoterReply
 from quorate.raft.core.role_state import NEVER, Election, Following, Leading
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import (

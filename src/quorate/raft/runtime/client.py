@@ -14,6 +14,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Response
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
+from quorate.raft.core.events import Abandoned, Received, Resign, UpgradeKraftVersion
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import RaftListener
@@ -161,7 +162,7 @@ class RaftClient:
         return driver.propose(values, atomic)
 
     def resign(self, epoch: int, reason: str = "asked by the state machine") -> None:
-        self.driver.step(m.Resign(epoch, reason))
+        self.driver.step(Resign(epoch, reason))
 
     async def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool = False) -> None:
         """Upgrades kraft.version, and returns when that is committed.
@@ -169,7 +170,7 @@ class RaftClient:
         Raises KafkaError with NOT_LEADER_OR_FOLLOWER or INVALID_UPDATE_VERSION.
         """
         token = UpgradeToken(asyncio.get_running_loop().create_future())
-        self.driver.step(m.UpgradeKraftVersion(epoch, level, validate_only, token))
+        self.driver.step(UpgradeKraftVersion(epoch, level, validate_only, token))
         await token.future
 
     async def create_snapshot(
@@ -208,7 +209,7 @@ class RaftClient:
         if isinstance(decoded, Response):
             return decoded
         token = InboundRequest(request, ctx.api_version, ctx.listener)
-        self.driver.step(m.Received(decoded, token))
+        self.driver.step(Received(decoded, token))
         if token.response is not None:
             return token.response
         token.future = asyncio.get_running_loop().create_future()
@@ -218,7 +219,7 @@ class RaftClient:
 
     def _abandoned(self, token: m.Token) -> None:
         if self.failure is None:
-            self.driver.step(m.Abandoned(token))
+            self.driver.step(Abandoned(token))
 
     # --- state ------------------------------------------------------------------------------------
 

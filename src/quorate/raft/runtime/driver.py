@@ -1,6 +1,6 @@
 """Drives the Raft core in an event loop: performs its effects on files, network, timers and listeners.
 
-`RaftDriver` performs the effects of each step in the order that `quorate.raft.core.messages.Effects` states.
+`RaftDriver` performs the effects of each step in the order that `quorate.raft.core.effects.Effects` states.
 
 Group commit: the records that are proposed while a write or an fsync is running form the next batch.
 While fsync is fast, it runs in the loop: one turn of the loop makes proposed records durable. With a single
@@ -22,6 +22,18 @@ from quorate.log.errors import LogDirFailure, trace_of
 from quorate.protocol.errors import DecodeError
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Effects, Outgoing
+from quorate.raft.core.events import (
+    Appended,
+    Event,
+    FetchRejected,
+    PeerLost,
+    Replied,
+    Shutdown,
+    SnapshotInstalled,
+    Synced,
+    Timeout,
+)
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.delivery import Delivery
@@ -89,12 +101,12 @@ class RaftDriver:
         # does not prove that the log is durable up to its new end.
         self._truncations = 0
         self._downloads = SnapshotDownloads(directory, self.step, self._install, self.fail)
-        self._queue: deque[m.Event] = deque()
+        self._queue: deque[Event] = deque()
         self._stepping = False
         self._flush_scheduled = False
         # The effects of a step whose requests have been sent. Its other effects are performed in the next
         # turn of the loop.
-        self._deferred: m.Effects | None = None
+        self._deferred: Effects | None = None
         self._last_leader_change: tuple[Role, int, int | None] | None = None
         self._alarm = DeadlineTimer(clock, self._on_alarm)
         self._periodic_timers = [
@@ -104,7 +116,7 @@ class RaftDriver:
         reachability = Reachability(clock)
         self._peer_monitor = PeerMonitor(reachability)
         self._step_waiter = ConditionWaiter(clock)
-        transport.on_lost = lambda address: self.step(m.PeerLost(address))
+        transport.on_lost = lambda address: self.step(PeerLost(address))
         self._sender = RequestSender(config, transport, self._on_reply, reachability)
         self._responder = Responder(self.state, self.log, self.delivery, self._peer_monitor, clock)
 
@@ -134,7 +146,7 @@ class RaftDriver:
                 await self._until(
                     lambda: not self.state.has_unreplicated_records, min(timeout_s, COMMIT_BEFORE_RESIGN_S)
                 )
-            self.step(m.Shutdown())
+            self.step(Shutdown())
             await self._until(lambda: self.state.shutdown_complete, timeout_s)
         self.delivery.close()
         self._alarm.cancel()
@@ -205,7 +217,7 @@ class RaftDriver:
             self.meters.leader_appended(
                 batch.last_offset + 1, batch.last_offset + 1 - batch.base_offset, self._clock.now()
             )
-        self._queue.append(m.Appended())
+        self._queue.append(Appended())
 
     def _start_sync(self) -> None:
         if self._syncer.running:  # the next fsync will cover what is appended now
@@ -213,7 +225,7 @@ class RaftDriver:
         end, truncations = self.log.end_offset, self._truncations
         if self._syncer.inline:
             self._syncer.now()
-            self._queue.append(m.Synced(end))
+            self._queue.append(Synced(end))
         else:
             self._syncer.in_thread(lambda error: self._on_synced(end, truncations, error))
 
@@ -224,7 +236,7 @@ class RaftDriver:
         if self.failure is not None:
             return None
         if truncations == self._truncations:
-            self._queue.append(m.Synced(end))
+            self._queue.append(Synced(end))
         self._run_queue()
         behind = truncations != self._truncations or self.log.end_offset > end
         if not self._syncer.running and not self._write_proposals() and behind:
@@ -233,7 +245,7 @@ class RaftDriver:
 
     # --- steps of the core ------------------------------------------------------------------------
 
-    def step(self, event: m.Event) -> None:
+    def step(self, event: Event) -> None:
         """Gives an event to the core, after those that are queued."""
         self._queue.append(event)
         if not self._stepping:
@@ -254,7 +266,7 @@ class RaftDriver:
             self.meters.busy.record(time.perf_counter() - began, self._clock.now())
         self._step_waiter.notice()
 
-    def _apply(self, effects: m.Effects) -> None:
+    def _apply(self, effects: Effects) -> None:
         """Sends the requests (effect 1).
 
         Performs the other effects at once, or in the next turn of the loop if a blocking save of the
@@ -283,7 +295,7 @@ class RaftDriver:
         self._run_queue()
         self._flush_proposals()
 
-    def _perform(self, effects: m.Effects) -> None:
+    def _perform(self, effects: Effects) -> None:
         """Performs effects 2 to 7."""
         state = self.state
         if state.is_voter or (
@@ -303,7 +315,7 @@ class RaftDriver:
             self._truncations += 1
             self.log.truncate_to(effects.truncate_to)
             self.delivery.truncated(effects.truncate_to)
-            self._queue.append(m.Synced(self.log.end_offset))
+            self._queue.append(Synced(self.log.end_offset))
         if effects.start_snapshot is not None:
             self._downloads.add(effects.start_snapshot)
         if effects.snapshot_chunk is not None:
@@ -341,7 +353,7 @@ class RaftDriver:
         self.delivery.appended(batch)
         self.meters.leader_appended(batch.last_offset + 1, len(records), self._clock.now())
         self.proposals.reset(self.log.end_offset)
-        self._queue.append(m.Appended(controls))
+        self._queue.append(Appended(controls))
         self._start_sync()
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
@@ -355,7 +367,7 @@ class RaftDriver:
             check_fetched(self.state, batches, controls)
             self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
-            self._queue.append(m.FetchRejected(str(e)))
+            self._queue.append(FetchRejected(str(e)))
             return
         self.meters.fetched.record(batches[-1].last_offset + 1 - batches[0].base_offset, self._clock.now())
         if small:
@@ -363,7 +375,7 @@ class RaftDriver:
                 self.delivery.appended(batch)
         else:
             self.delivery.restarted()
-        self._queue.append(m.Appended(controls))
+        self._queue.append(Appended(controls))
         self._start_sync()
 
     def _install(self, snapshot: OffsetEpoch) -> None:
@@ -379,11 +391,11 @@ class RaftDriver:
         except Exception as e:
             return self.fail(e)
         self.delivery.restarted()
-        return self.step(m.SnapshotInstalled(snapshot, head.voters, head.kraft_version))
+        return self.step(SnapshotInstalled(snapshot, head.voters, head.kraft_version))
 
-    def _on_reply(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
+    def _on_reply(self, out: Outgoing, reply: m.Reply | m.Failure) -> None:
         if self.failure is None:
-            self.step(m.Replied(out.to, out.request, reply))
+            self.step(Replied(out.to, out.request, reply))
 
     # --- timers -----------------------------------------------------------------------------------
 
@@ -393,7 +405,7 @@ class RaftDriver:
 
     def _on_alarm(self) -> None:
         if self.failure is None:
-            self.step(m.Timeout())
+            self.step(Timeout())
 
     def _clean(self) -> None:
         """Deletes old snapshots by size and age. Deletes the log before the oldest remaining snapshot."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import EncodeError
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.membership.voter_changes import REMOVE_TIMEOUT_S
 from quorate.raft.rate_limited_log import RateLimitedLog
 from quorate.raft.runtime.reachability import Reachability
@@ -33,7 +34,7 @@ class RequestSender:
         self,
         config: RaftConfig,
         transport: Transport,
-        replied: Callable[[m.Outgoing, m.Reply | m.Failure], None],
+        replied: Callable[[Outgoing, m.Reply | m.Failure], None],
         reachability: Reachability,
     ) -> None:
         self._config = config
@@ -43,7 +44,7 @@ class RequestSender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._error_log = RateLimitedLog()
 
-    def send(self, out: m.Outgoing) -> bool:
+    def send(self, out: Outgoing) -> bool:
         """Sends a request. Returns False if it is not written yet, because a connection must be opened
         first."""
         message = encode_request(out.request)
@@ -76,7 +77,7 @@ class RequestSender:
                 return self._config.request_timeout_s + REMOVE_TIMEOUT_S
         return self._config.request_timeout_s
 
-    def _on_response(self, out: m.Outgoing, answer: asyncio.Future[Response]) -> None:
+    def _on_response(self, out: Outgoing, answer: asyncio.Future[Response]) -> None:
         if answer.cancelled():
             return self._replied(out, m.Failure.DISCONNECTED)
         error = answer.exception()
@@ -84,21 +85,21 @@ class RequestSender:
             out, self._failure(out, error) if error is not None else self._read(out, answer.result())
         )
 
-    async def _call(self, out: m.Outgoing, message: Request) -> None:
+    async def _call(self, out: Outgoing, message: Request) -> None:
         try:
             response = await self._transport.call(out.to.address, message, self._timeout_s(out.request))
         except Exception as e:
             return self._replied(out, self._failure(out, e))
         return self._replied(out, self._read(out, response))
 
-    def _read(self, out: m.Outgoing, response: Response) -> m.Reply | m.Failure:
+    def _read(self, out: Outgoing, response: Response) -> m.Reply | m.Failure:
         self._reachability.answered(out.to.address)
         try:
             return decode_response(response, out.request, self._config.listener_name)
         except (WireError, ValueError) as e:
             return self._failure(out, e)
 
-    def _failure(self, out: m.Outgoing, error: BaseException) -> m.Failure:
+    def _failure(self, out: Outgoing, error: BaseException) -> m.Failure:
         """Classifies the failure of a request for the core, and logs unexpected ones."""
         match error:
             case UnsupportedVersion() | EncodeError():
@@ -123,5 +124,5 @@ class RequestSender:
             logger.error("[RaftClient id=%d] %s%s", self._config.node_id, text, suffix, exc_info=error)
 
 
-def _name(out: m.Outgoing) -> str:
+def _name(out: Outgoing) -> str:
     return type(out.request).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.raft.core.messages import ControlRecord
+from quorate.raft.core.events import ControlRecord
 from quorate.raft.types import CommittedBatch
 from quorate.records.batch import BatchHeader, control_records
 from quorate.records.control import CONTROL_RECORDS, ControlRecordType

@@ -27,7 +27,7 @@ from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.file_region import FileRegion
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
-from quorate.raft.core.messages import ControlRecord
+from quorate.raft.core.events import ControlRecord
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.storage.lazy_batch_values import values_of
 from quorate.raft.storage.log_batches import committed_batch, control_values

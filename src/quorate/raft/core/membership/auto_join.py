@@ -15,7 +15,8 @@ import logging
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.control_records import needs_voter_update
-from quorate.raft.core.messages import AddVoter, Failure, Peer, RemoveVoter, Replied, UpdateVoter
+from quorate.raft.core.events import Replied
+from quorate.raft.core.messages import AddVoter, Failure, Peer, RemoveVoter, UpdateVoter
 from quorate.raft.core.replies import on_common_reply
 from quorate.raft.core.role_state import NEVER
 from quorate.raft.core.state import RaftState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, kraft_version_record, voters_record
-from quorate.raft.core.messages import UpgradeKraftVersion, VoterReply
+from quorate.raft.core.events import UpgradeKraftVersion
+from quorate.raft.core.messages import VoterReply
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.transitions import refuse
 from quorate.raft.core.voters import Voter, VoterSet

@@ -30,6 +30,7 @@ from types import MappingProxyType
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.core.control_records import KRAFT_VOTERS, voters_record
+from quorate.raft.core.events import Replied
 from quorate.raft.core.messages import (
     AddVoter,
     Failure,
@@ -37,7 +38,6 @@ from quorate.raft.core.messages import (
     ProbeReply,
     ProbeVersions,
     RemoveVoter,
-    Replied,
     Token,
     VoterReply,
 )

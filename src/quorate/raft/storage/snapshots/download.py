@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate.raft.core import messages as m
+from quorate.raft.core.effects import SnapshotChunk, SnapshotStart
+from quorate.raft.core.events import Event, SnapshotOpened, SnapshotRejected, SnapshotWritten
 from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.snapshots.partial import Part, fetched_parts, part_path, remove_useless_parts
 from quorate.raft.storage.snapshots.verification import SnapshotError
@@ -29,7 +30,7 @@ class SnapshotDownloads:
     def __init__(
         self,
         directory: Path,
-        step: Callable[[m.Event], None],
+        step: Callable[[Event], None],
         install: Callable[[OffsetEpoch], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -37,7 +38,7 @@ class SnapshotDownloads:
         self._step = step
         self._install = install
         self._failed = failed
-        self._jobs: deque[m.SnapshotStart | m.SnapshotChunk] = deque()
+        self._jobs: deque[SnapshotStart | SnapshotChunk] = deque()
         self._task: asyncio.Task[None] | None = None
         self._part: Part | None = None
         self._leader = LeaderAndEpoch(None, -1)  # the leader that sends it
@@ -45,7 +46,7 @@ class SnapshotDownloads:
         self._began = 0.0
         self._closed = False
 
-    def add(self, job: m.SnapshotStart | m.SnapshotChunk) -> None:
+    def add(self, job: SnapshotStart | SnapshotChunk) -> None:
         self._jobs.append(job)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -73,7 +74,7 @@ class SnapshotDownloads:
         try:
             while self._jobs:
                 job = self._jobs.popleft()
-                event = await (self._open(job) if isinstance(job, m.SnapshotStart) else self._write(job))
+                event = await (self._open(job) if isinstance(job, SnapshotStart) else self._write(job))
                 if event is not None and not self._closed:
                     self._step(event)
         except Exception as e:
@@ -81,7 +82,7 @@ class SnapshotDownloads:
         finally:
             self._task = None
 
-    async def _open(self, start: m.SnapshotStart) -> m.Event:
+    async def _open(self, start: SnapshotStart) -> Event:
         part, self._began = self._part, time.perf_counter()
         if part is None or part.snapshot != start.snapshot or start.fresh:
             await self._abandon()
@@ -91,9 +92,9 @@ class SnapshotDownloads:
             logger.info("[Downloads] snapshot %s goes on at byte %d", tuple(start.snapshot), part.size)
         confirm = part.size > 0 and part.leader != start.leader
         digest = part.verifier.digest() if confirm else None
-        return m.SnapshotOpened(start.snapshot, part.size, digest, start.leader)
+        return SnapshotOpened(start.snapshot, part.size, digest, start.leader)
 
-    def _open_part(self, start: m.SnapshotStart) -> Part:
+    def _open_part(self, start: SnapshotStart) -> Part:
         """Opens the incomplete download of this snapshot, or creates a file. Deletes all other downloads."""
         kept: Part | None = None
         for snapshot, leader, path in fetched_parts(self._directory):
@@ -105,7 +106,7 @@ class SnapshotDownloads:
             part_path(self._directory, start.snapshot, start.leader), start.snapshot, start.leader
         )
 
-    async def _write(self, chunk: m.SnapshotChunk) -> m.Event | None:
+    async def _write(self, chunk: SnapshotChunk) -> Event | None:
         part = self._part
         if part is None or part.snapshot != chunk.snapshot or part.size != chunk.position:
             return None  # it belongs to a download that has ended
@@ -115,10 +116,10 @@ class SnapshotDownloads:
                 raise SnapshotError("it ends without a footer")
         except SnapshotError as e:
             await self._abandon()
-            return m.SnapshotRejected(chunk.snapshot, str(e))
+            return SnapshotRejected(chunk.snapshot, str(e))
         if not chunk.last:
             await self._flush_if_due(part)
-            return m.SnapshotWritten(chunk.snapshot, part.size)
+            return SnapshotWritten(chunk.snapshot, part.size)
         await self._finish_flush()
         await in_thread(part.freeze)
         self._part = None

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from quorate.log.files import naming
-from quorate.raft.core import messages as m
+from quorate.raft.core.effects import SnapshotChunk
 from quorate.raft.storage.snapshots.files import PART, SnapshotWriter, parse_name
 from quorate.raft.storage.snapshots.verification import SnapshotError, SnapshotVerifier
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
@@ -68,7 +68,7 @@ class Part(SnapshotWriter):
             os.ftruncate(part.fd, part.size)
         return part
 
-    def add(self, chunk: m.SnapshotChunk, leader: LeaderAndEpoch) -> None:
+    def add(self, chunk: SnapshotChunk, leader: LeaderAndEpoch) -> None:
         """Adds a chunk of this leader, which has also confirmed the bytes before it."""
         if leader != self.leader:
             renamed = part_path(self.path.parent, self.snapshot, leader)

@@ -12,6 +12,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
+from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.events import Replied
 from quorate.raft.core.membership.auto_join import PUT_OFF_S
 from quorate.raft.core.voters import MembershipRecord, Voter, VoterSet
@@ -80,7 +81,7 @@ def test_a_controller_with_a_new_disk_removes_its_old_voter_once_while_it_catche
     removals = 0
     send = world.send
 
-    def count_and_delay_fetches(sender: Replica, out: m.Outgoing) -> None:
+    def count_and_delay_fetches(sender: Replica, out: Outgoing) -> None:
         nonlocal removals
         removals += isinstance(out.request, m.RemoveVoter)
         if sender is node and isinstance(out.request, m.Fetch):

@@ -182,6 +182,10 @@ class KafkaCluster:
         """The log directory (`log.dirs`) of a node."""
         return self._member(node_id).data_directory
 
+    def properties_file(self, node_id: int) -> Path:
+        """The properties file of a node."""
+        return self._member(node_id).local.properties_file
+
     def log_file(self, node_id: int) -> Path:
         """The file with the log of a node."""
         return self._member(node_id).log_file

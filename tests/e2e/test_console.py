@@ -19,31 +19,28 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from tests.support.cluster import BIN, Node, running, wait_for
+from quorate.testing import ClusterFactory, KafkaCluster
+from tests.support.cluster import BIN, wait_for
+from tests.support.ledger import admin_client
 
 pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
+def cluster() -> Iterator[KafkaCluster]:
     """A controller and broker, and a second broker."""
-    base = tmp_path_factory.mktemp("console")
-    extra: dict[str, object] = {"group.min.session.timeout.ms": 500}
-    first = Node(base / "1", node_id=1, extra=extra)
-    second = Node(base / "2", node_id=2, roles="broker", voters=dict(first.voters), extra=extra)
-    with running(first), running(second):
-        yield first, second
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """A node for one test, which may freeze it."""
-    with running(Node(tmp_path / "node")) as started:
+    with KafkaCluster(controllers=1, brokers=2, config={"group.min.session.timeout.ms": 500}) as started:
         yield started
 
 
-def make_topic(node: Node, name: str, assignment: list[list[int]]) -> str:
-    admin = node.admin()
+@pytest.fixture
+def node(kafka_cluster_factory: ClusterFactory) -> KafkaCluster:
+    """A node for one test, which may freeze it."""
+    return kafka_cluster_factory()
+
+
+def make_topic(node: KafkaCluster, name: str, assignment: list[list[int]]) -> str:
+    admin = admin_client(node.bootstrap_servers)
     admin.create_topics([NewTopic(name, len(assignment), replica_assignment=assignment)])[name].result(20)
 
     def led() -> bool:
@@ -53,9 +50,9 @@ def make_topic(node: Node, name: str, assignment: list[list[int]]) -> str:
     return name
 
 
-def values(node: Node, topic: str) -> list[bytes]:
+def values(node: KafkaCluster, topic: str) -> list[bytes]:
     """The values in the log of a topic, partition by partition."""
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "looks", "log_level": 0})
+    consumer = Consumer({"bootstrap.servers": node.bootstrap_servers, "group.id": "looks", "log_level": 0})
     found: list[bytes] = []
     try:
         for partition in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
@@ -72,9 +69,9 @@ def values(node: Node, topic: str) -> list[bytes]:
     return found
 
 
-def committed(node: Node, group: str, topic: str) -> dict[int, int]:
+def committed(node: KafkaCluster, group: str, topic: str) -> dict[int, int]:
     """The committed offsets of a group, by partition."""
-    admin = node.admin()
+    admin = admin_client(node.bootstrap_servers)
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
     return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.topic == topic and tp.offset >= 0}
 
@@ -82,13 +79,13 @@ def committed(node: Node, group: str, topic: str) -> dict[int, int]:
 class Tool:
     """A running console tool. Its output goes to files, so that it never waits for a reader."""
 
-    def __init__(self, base: Path, name: str, node: Node, *args: object) -> None:
+    def __init__(self, base: Path, name: str, node: KafkaCluster, *args: object) -> None:
         self.out, self.err = (
             base / f"{name}-{time.monotonic_ns()}.out",
             base / f"{name}-{time.monotonic_ns()}.err",
         )
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            command = [str(BIN / name), "--bootstrap-server", node.bootstrap, *map(str, args)]
+            command = [str(BIN / name), "--bootstrap-server", node.bootstrap_servers, *map(str, args)]
             self.proc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err)
 
     def write(self, text: str) -> None:
@@ -131,19 +128,19 @@ def tools(tmp_path: Path) -> Iterator[list[Tool]]:
         tool.proc.communicate()
 
 
-def start(tools: list[Tool], base: Path, name: str, node: Node, *args: object) -> Tool:
+def start(tools: list[Tool], base: Path, name: str, node: KafkaCluster, *args: object) -> Tool:
     tools.append(Tool(base, f"kafka-console-{name}", node, *args))
     return tools[-1]
 
 
 @contextlib.contextmanager
-def frozen(proc: subprocess.Popen[bytes] | None) -> Iterator[None]:
-    assert proc is not None
-    os.kill(proc.pid, signal.SIGSTOP)
+def frozen(pid: int | None) -> Iterator[None]:
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(proc.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 # -- the producer
@@ -151,7 +148,7 @@ def frozen(proc: subprocess.Popen[bytes] | None) -> Iterator[None]:
 
 
 def test_every_record_that_is_not_reported_as_failed_is_in_the_log(
-    node: Node, tools: list[Tool], tmp_path: Path
+    node: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
     """A record that timed out may have been stored. The next one must not use its sequence number, because
     the leader would consider it a duplicate."""
@@ -160,7 +157,7 @@ def test_every_record_that_is_not_reported_as_failed_is_in_the_log(
                      "--producer-property", "delivery.timeout.ms=1200")  # fmt: skip
     producer.write("warm\n")
     wait_for("the first record", lambda: values(node, topic) == [b"warm"])
-    with frozen(node.proc):
+    with frozen(node.pid(1)):
         producer.write("x" * 11 + "\n")
         wait_for("the report of the record that timed out", lambda: "value: 11 bytes" in producer.said)
     sizes = []
@@ -177,40 +174,40 @@ def test_every_record_that_is_not_reported_as_failed_is_in_the_log(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_producer_after_the_lines_that_it_has_read(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, number: signal.Signals
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path, number: signal.Signals
 ) -> None:
-    topic = make_topic(cluster[0], f"signal-{number.name}", [[1], [2]])
-    producer = start(tools, tmp_path, "producer", cluster[0], "--topic", topic, "--timeout", 20_000)
+    topic = make_topic(cluster, f"signal-{number.name}", [[1], [2]])
+    producer = start(tools, tmp_path, "producer", cluster, "--topic", topic, "--timeout", 20_000)
     producer.write("first\n")
     wait_for("the first line to be read", producer.has_read_all)
     lines = [f"line {i}" for i in range(500)]
     producer.write("".join(f"{line}\n" for line in lines))
     wait_for("the lines to be read", producer.has_read_all)
     assert producer.end(number) == 128 + number
-    assert sorted(values(cluster[0], topic)) == sorted(line.encode() for line in ["first", *lines])
+    assert sorted(values(cluster, topic)) == sorted(line.encode() for line in ["first", *lines])
     assert producer.said == ""
 
 
 def test_lines_before_an_invalid_one_are_sent(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
-    topic = make_topic(cluster[0], "bad-line", [[1], [2]])
-    producer = start(tools, tmp_path, "producer", cluster[0], "--topic", topic, "--timeout", 20_000,
+    topic = make_topic(cluster, "bad-line", [[1], [2]])
+    producer = start(tools, tmp_path, "producer", cluster, "--topic", topic, "--timeout", 20_000,
                      "--property", "parse.key=true")  # fmt: skip
     producer.write("".join(f"{i}\tvalue {i}\n" for i in range(500)) + "no key\n")
     assert producer.proc.wait(30) == 1
-    assert sorted(values(cluster[0], topic)) == sorted(b"value %d" % i for i in range(500))
+    assert sorted(values(cluster, topic)) == sorted(b"value %d" % i for i in range(500))
     assert producer.said == "No key separator found on line number 501: 'no key'\n"
 
 
 def test_the_exit_status_shows_records_that_an_interrupt_left_unsent(
-    node: Node, tools: list[Tool], tmp_path: Path
+    node: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
     topic = make_topic(node, "unsent", [[1]])
     producer = start(tools, tmp_path, "producer", node, "--topic", topic)
     producer.write("warm\n")
     wait_for("the first record", lambda: values(node, topic) == [b"warm"])
-    node.kill()
+    node.kill(1)
     producer.write("x" * 11 + "\n" + "x" * 12 + "\n")
     wait_for("the lines to be read", producer.has_read_all)
     producer.proc.send_signal(signal.SIGINT)
@@ -224,14 +221,14 @@ def test_the_exit_status_shows_records_that_an_interrupt_left_unsent(
 
 
 def test_an_interrupt_commits_what_was_printed(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
     """Ctrl-C is sent while the records of one leader have been printed and another leader does not answer."""
-    topic = make_topic(cluster[0], "printed", [[1], [2]])
-    source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
+    topic = make_topic(cluster, "printed", [[1], [2]])
+    source = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "log_level": 0})
     printed, sent = 0, 0
     for round_number in range(6):
-        consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--group", "printed-group",
+        consumer = start(tools, tmp_path, "consumer", cluster, "--topic", topic, "--group", "printed-group",
                          "--from-beginning")  # fmt: skip
         source.produce(topic, f"first of {round_number}", partition=0)
         sent += 1
@@ -243,12 +240,12 @@ def test_an_interrupt_commits_what_was_printed(
             assert source.flush(10) == 0
         assert consumer.end(signal.SIGINT) == 0
         printed += len(consumer.lines)
-        assert committed(cluster[0], "printed-group", topic) == {0: printed}
+        assert committed(cluster, "printed-group", topic) == {0: printed}
     consumer = start(
         tools,
         tmp_path,
         "consumer",
-        cluster[0],
+        cluster,
         "--topic",
         topic,
         "--group",
@@ -261,11 +258,11 @@ def test_an_interrupt_commits_what_was_printed(
 
 
 def test_a_record_is_printed_at_once_beside_an_idle_leader(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
-    topic = make_topic(cluster[0], "at-once", [[1], [2]])
-    source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
-    consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--from-beginning")
+    topic = make_topic(cluster, "at-once", [[1], [2]])
+    source = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "log_level": 0})
+    consumer = start(tools, tmp_path, "consumer", cluster, "--topic", topic, "--from-beginning")
     took = []
     for i in range(11):
         source.produce(topic, f"{i}", partition=0)
@@ -277,36 +274,36 @@ def test_a_record_is_printed_at_once_beside_an_idle_leader(
 
 
 def test_a_consumer_ends_when_its_group_does_not_answer(
-    node: Node, tools: list[Tool], tmp_path: Path
+    node: KafkaCluster, tools: list[Tool], tmp_path: Path
 ) -> None:
     topic = make_topic(node, "no-answer", [[1]])
-    source = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
+    source = Producer({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
     source.produce(topic, "value")
     assert source.flush(10) == 0
     consumer = start(
         tools, tmp_path, "consumer", node, "--topic", topic, "--group", "no-answer-group", "--from-beginning"
     )
     wait_for("the record", lambda: consumer.lines == ["value"])
-    with frozen(node.proc):
+    with frozen(node.pid(1)):
         assert consumer.end(signal.SIGINT) == 1
     assert "The last offsets may not be committed" in consumer.said
 
 
 @pytest.mark.parametrize("other", ["has left", "reads on"])
 def test_a_consumer_that_was_frozen_rewinds_no_offset(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, other: str
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path, other: str
 ) -> None:
-    node = cluster[0]
+    node = cluster
     topic = make_topic(node, f"frozen-{other.replace(' ', '-')}", [[1]])
     group = f"{topic}-group"
-    source = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+    source = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0, "log_level": 0})
 
     def send(count: int) -> None:
         for i in range(count):
             source.produce(topic, f"{i}")
         assert source.flush(10) == 0
 
-    admin = node.admin()
+    admin = admin_client(node.bootstrap_servers)
 
     def members() -> int:
         return len(admin.describe_consumer_groups([group])[group].result(10).members)
@@ -322,7 +319,7 @@ def test_a_consumer_that_was_frozen_rewinds_no_offset(
     before = len(consumer.lines)
     send(10)
     wait_for("the next lines", lambda: len(consumer.lines) >= before + 10)
-    with frozen(consumer.proc):
+    with frozen(consumer.proc.pid):
         end = len(values(node, topic)) + 90
         wait_for("the group to go on without it", lambda: members() == 0)
         second = start(tools, tmp_path, "consumer", node, *args)
@@ -348,12 +345,12 @@ def test_a_consumer_that_was_frozen_rewinds_no_offset(
 
 @pytest.mark.parametrize("group", [True, False])
 def test_added_partitions_and_new_topics_are_read(
-    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, group: bool
+    cluster: KafkaCluster, tools: list[Tool], tmp_path: Path, group: bool
 ) -> None:
-    node = cluster[0]
+    node = cluster
     name = f"grows-{'with' if group else 'without'}-group"
     topic = make_topic(node, name, [[1]])
-    source = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+    source = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0, "log_level": 0})
     options: list[object] = ["--from-beginning", "--consumer-property", "metadata.max.age.ms=300"]
     groups = [["--group", f"{name}-{i}"] if group else [] for i in range(2)]
     one = start(tools, tmp_path, "consumer", node, "--topic", topic, *options, *groups[0])
@@ -361,10 +358,10 @@ def test_added_partitions_and_new_topics_are_read(
     source.produce(topic, "first", partition=0)
     assert source.flush(10) == 0
     wait_for("the first record", lambda: one.lines == many.lines == ["first"])
-    admin = node.admin()
+    admin = admin_client(node.bootstrap_servers)
     admin.create_partitions([NewPartitions(topic, 3, [[2], [1]])])[topic].result(20)
     make_topic(node, f"{name}-2", [[2]])
-    late = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+    late = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0, "log_level": 0})
     late.produce(topic, "added 1", partition=1)
     late.produce(topic, "added 2", partition=2)
     late.produce(f"{name}-2", "new topic", partition=0)

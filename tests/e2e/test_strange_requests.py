@@ -32,25 +32,26 @@ from quorate.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 from quorate.records.batch import build_batch
-from tests.support.cluster import Node, running
+from quorate.testing import KafkaCluster
 from tests.support.differential import Peer
 
 LISTENERS = ("broker", "controller")
+TOPIC, GROUP = "strange", "strange-g"
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    with running(Node(tmp_path_factory.mktemp("strange") / "node")) as node:
-        peer = Peer("quorate", {"broker": node.broker_port, "controller": node.controller_port})
-        topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        assert peer.ask(CreateTopicsRequest(topics=[topic]), 7).response.topics[0].error_code == 0
-        yield peer
-        peer.close()
+def peer(kafka_cluster: KafkaCluster) -> Iterator[Peer]:
+    servers = {"broker": kafka_cluster.bootstrap_servers, "controller": kafka_cluster.bootstrap_controllers}
+    peer = Peer("quorate", {name: int(address.rpartition(":")[2]) for name, address in servers.items()})
+    topic = CreateTopicsRequest.CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+    assert peer.ask(CreateTopicsRequest(topics=[topic]), 7).response.topics[0].error_code == 0
+    yield peer
+    peer.close()
 
 
 def produce(peer: Peer, records: bytes, version: int = 9, transactional_id: str | None = None) -> Any:
     topic = ProduceRequest.TopicProduceData(
-        name="t", partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)]
+        name=TOPIC, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)]
     )
     request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=3000, topic_data=[topic])
     return peer.ask(request, version).response.responses[0].partition_responses[0]
@@ -130,7 +131,7 @@ def test_a_sync_without_its_protocol_is_inconsistent_before_anything_else(peer: 
 def test_an_offset_for_a_topic_without_a_name(peer: Peer) -> None:
     part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     request = OffsetCommitRequest(
-        group_id="g", topics=[OffsetCommitRequest.OffsetCommitRequestTopic(partitions=[part])]
+        group_id=GROUP, topics=[OffsetCommitRequest.OffsetCommitRequestTopic(partitions=[part])]
     )
     answer = peer.ask(request, 8).response.topics[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -140,7 +141,7 @@ def test_a_negative_leader_epoch_in_a_fetch_is_none(peer: Peer) -> None:
     part = FetchRequest.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=-2
     )
-    request = FetchRequest(max_wait_ms=0, topics=[FetchRequest.FetchTopic(topic="t", partitions=[part])])
+    request = FetchRequest(max_wait_ms=0, topics=[FetchRequest.FetchTopic(topic=TOPIC, partitions=[part])])
     assert peer.ask(request, 12).response.responses[0].partitions[0].error_code == 0
 
 
@@ -241,7 +242,7 @@ def test_listeners_of_a_running_node_cannot_be_changed(peer: Peer, key: str) -> 
     ],
 )
 def test_client_metrics_subscriptions_are_checked(peer: Peer, key: str, value: str, code: ErrorCode) -> None:
-    assert alter(peer, 16, "m", key, value).error_code == code
+    assert alter(peer, 16, "strange-m", key, value).error_code == code
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_client_metrics_subscriptions_are_checked(peer: Peer, key: str, value: s
 def test_group_settings_stay_within_the_brokers_bounds(
     peer: Peer, key: str, value: str, code: ErrorCode
 ) -> None:
-    assert alter(peer, 32, "g", key, value).error_code == code
+    assert alter(peer, 32, GROUP, key, value).error_code == code
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

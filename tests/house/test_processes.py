@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.cluster import CLUSTER_ID, Node, running, wait_for
+from quorate.testing import ClusterFactory, KafkaCluster
+from tests.support.cluster import CLUSTER_ID, Node, free_ports, running, wait_for
 from tests.support.processes import refusing_processes, starts_processes
 
 
@@ -65,12 +66,23 @@ def by_a_class() -> type[Tools]:
     return Derived
 
 
-def not_at_all() -> str:
+def by_a_cluster() -> None:
+    with KafkaCluster():
+        pass
+
+
+def by_a_factory(factory: ClusterFactory) -> None:
+    ClusterFactory.__call__(factory)
+
+
+def not_at_all() -> tuple[str, list[int]]:
     wait_for("nothing", lambda: True)
-    return CLUSTER_ID
+    return CLUSTER_ID, free_ports(1)
 
 
 STARTING = (
+    by_a_cluster,
+    by_a_factory,
     directly,
     by_a_helper,
     by_a_closure,

@@ -7,19 +7,19 @@ import pkgutil
 import re
 import socket
 import struct
-from pathlib import Path
 
 from quorate.protocol import messages
 from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request
 from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.support.cluster import Node, running
+from quorate.testing import KafkaCluster
 
 
-def advertised(port: int) -> set[int]:
+def advertised(address: str) -> set[int]:
     """The keys in a listener's answer to ApiVersions."""
     message = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
     request = encode_request(1, "tests", message, 3)
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         stream = connection.makefile("rb")
         (size,) = struct.unpack(">i", stream.read(4))
@@ -29,10 +29,8 @@ def advertised(port: int) -> set[int]:
     return {api.api_key for api in response.api_keys}
 
 
-def test_the_apis_that_no_node_serves_are_listed_with_their_messages(tmp_path: Path) -> None:
-    node = Node(tmp_path / "node")
-    with running(node):
-        served = advertised(node.broker_port) | advertised(node.controller_port)
+def test_the_apis_that_no_node_serves_are_listed_with_their_messages(kafka_cluster: KafkaCluster) -> None:
+    served = advertised(kafka_cluster.bootstrap_servers) | advertised(kafka_cluster.bootstrap_controllers)
     assert messages.__doc__ is not None
     items = re.findall(r"^- [^:]*:([\w\s,]*)$", messages.__doc__, re.M)
     listed = {name for item in items for name in re.findall(r"[a-z]+_\w+", item)}

@@ -275,7 +275,7 @@ def test_the_stop_script_finds_the_node_by_its_id_and_no_other(tmp_path: Path) -
     try:
         for node in (one, other):
             node.format()
-            node.start()
+            node.start(script=True)
         assert one.proc is not None and other.proc is not None
         done = stop("--node-id", "870001", "--wait", "20")
         assert (done.returncode, done.stderr) == (0, "")

@@ -1,43 +1,45 @@
 """Real nodes as processes, of Quorate or of Apache Kafka, from the same properties files.
 
-A node is formatted, started, awaited by its port or by a Metadata answer (never by a sleep), stopped or
-killed by its own process id.
+`quorate.testing.KafkaNode` writes the properties, and formats, starts and awaits a node of Quorate. Here is what
+only our tests need: Apache Kafka's nodes, nodes that change their implementation, static voters, and the
+console scripts themselves with limits on their resources.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from quorate.testing import ClusterError, KafkaNode, PortReservation
+from quorate.testing.cluster_node import ClusterNode
+from quorate.testing.kafka_node import CLUSTER_ID
+from quorate.testing.readiness import wait_until_ready
 from tests.support import java
+
+__all__ = ["BIN", "CLUSTER_ID", "Node", "free_ports", "running", "wait_for"]
 
 BIN = Path(sys.executable).parent
 WAYS = {"--standalone", "--initial-controllers", "--controller-quorum-voters", "--no-initial-controllers"}
 """How a controller of a dynamic quorum is formatted."""
-CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+
+_reserved: deque[PortReservation] = deque(maxlen=200)
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, all different; below those that the kernel gives
-    to outgoing connections, which would take one of them until its node has started."""
-    ports: list[int] = []
-    while len(ports) < n:
-        port = random.randrange(10_240, 32_768)
-        with contextlib.suppress(OSError), socket.socket() as s:
-            s.bind(("127.0.0.1", port))
-            if port not in ports:
-                ports.append(port)
-    return ports
+    """Ports of 127.0.0.1, all different. Each stays reserved until 200 others have been."""
+    found = [PortReservation() for _ in range(n)]
+    _reserved.extend(found)
+    return [reservation.port for reservation in found]
 
 
 def wait_for(what: str, probe: object, timeout_s: float = 30, every_s: float = 0.01) -> object:
@@ -74,62 +76,43 @@ class Node:
     release: str | None = None  # whose features a new cluster gets; the formatting tool's own by default
 
     def __post_init__(self) -> None:
-        self.base.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(2)
-        if "broker" in self.roles and not self.broker_port:
-            self.broker_port = ports[0]
-        if "controller" in self.roles and not self.controller_port:
-            self.controller_port = ports[1]
+        self._ours = KafkaNode(
+            self.base, self.node_id, self.roles, broker_port=self.broker_port,
+            controller_port=self.controller_port, log_file=self.base / "out.log",
+        )  # fmt: skip
+        if "broker" in self.roles:
+            self.broker_port = self._ours.broker_port
+        if "controller" in self.roles:
+            self.controller_port = self._ours.controller_port
         if not self.voters:
             self.voters = {self.node_id: self.controller_port}
         self.write_properties()
 
     @property
     def data(self) -> Path:
-        return self.base / "data"
+        return self._ours.data_directory
 
     @property
     def properties(self) -> Path:
-        return self.base / "server.properties"
+        return self._ours.properties_file
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.broker_port}"
 
     def write_properties(self) -> None:
-        listeners = []
-        if "broker" in self.roles:
-            listeners.append(f"PLAINTEXT://127.0.0.1:{self.broker_port}")
-        if "controller" in self.roles:
-            listeners.append(f"CONTROLLER://127.0.0.1:{self.controller_port}")
-        p: dict[str, object] = {
-            "process.roles": self.roles,
-            "node.id": self.node_id,
-            "listeners": ",".join(listeners),
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": self.data,
-            "offsets.topic.replication.factor": 1,
-            "offsets.topic.num.partitions": 3,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 2,
-            "group.initial.rebalance.delay.ms": 0,
-        }
-        if "broker" in self.roles:
-            p["inter.broker.listener.name"] = "PLAINTEXT"
+        node = self._ours
+        node.node_id, node.roles = self.node_id, self.roles
+        node.broker_port, node.controller_port = self.broker_port, self.controller_port
+        node.bootstrap_controllers = ",".join(f"127.0.0.1:{port}" for port in self.voters.values())
+        node.config = dict(self.extra)
         if self.static:
-            p["controller.quorum.voters"] = ",".join(
-                f"{i}@127.0.0.1:{port}" for i, port in self.voters.items()
-            )
-        else:
-            p["controller.quorum.bootstrap.servers"] = ",".join(
-                f"127.0.0.1:{port}" for port in self.voters.values()
-            )
-        p |= self.extra
-        self.properties.write_text("".join(f"{k}={v}\n" for k, v in p.items()))
+            voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in self.voters.items())
+            node.config = {"controller.quorum.voters": voters} | node.config
+        node.write_properties()
 
     def _command(self, what: str, *args: object) -> list[str]:
+        """The command line of the implementation's own script."""
         if self.impl == "java":
             main = {"format": "kafka.tools.StorageTool", "start": "kafka.Kafka"}[what]
             words = (*(("format",) if what == "format" else ()), *args)
@@ -144,10 +127,13 @@ class Node:
         """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no
         other way is named."""
         extra = list(args)
-        if not self.static and "controller" in self.roles and not WAYS.intersection(map(str, args)):
-            extra.append("--standalone")
         if self.release is not None:
             extra += ["--release-version", self.release]
+        if self.impl == "quorate":
+            with _assertion_errors():
+                return self._ours.format(*extra, cluster_id=cluster_id)
+        if not self.static and "controller" in self.roles and not WAYS.intersection(map(str, args)):
+            extra.append("--standalone")
         done = subprocess.run(
             self._command("format", "-t", cluster_id, "-c", self.properties, *extra),
             capture_output=True,
@@ -163,51 +149,43 @@ class Node:
         self,
         *,
         wait: bool = True,
+        script: bool = False,
         open_files: int | None = None,
         timeout_s: float = 60,
         env: dict[str, str] | None = None,
     ) -> None:
+        """Starts the node; with `script`, or with a limit on its open files, by `kafka-server-start`."""
+        if self.impl == "quorate" and not script and open_files is None:
+            with _assertion_errors():
+                self._ours.start(wait=False, env=env)
+            self.proc = self._ours.process
+        else:
+            self.proc = self._start_script(open_files, env or {})
+        if wait:
+            self.wait_ready(timeout_s)
+
+    def _start_script(self, open_files: int | None, env: dict[str, str]) -> subprocess.Popen[bytes]:
         def limit() -> None:
             if open_files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
 
         with (self.base / "out.log").open("ab") as log:
-            self.proc = subprocess.Popen(
+            return subprocess.Popen(
                 self._command("start", self.properties),
                 stdout=log,
                 stderr=log,
                 preexec_fn=limit,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **env},
             )
-        if wait:
-            self.wait_ready(timeout_s)
 
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Until Metadata names a broker (or, for a controller, until its port accepts)."""
+        member = ClusterNode(self._ours.local, self._ours.log_file)
+        member.process = self.proc
+        with _assertion_errors():
+            wait_until_ready([member], timeout_s)
 
-        def ready() -> bool:
-            assert self.proc is not None
-            if self.proc.poll() is not None:
-                raise AssertionError(
-                    f"node {self.node_id} ended with {self.proc.returncode}\n{self.log_tail()}"
-                )
-            if "broker" not in self.roles:
-                socket.create_connection(("127.0.0.1", self.controller_port), 0.5).close()
-                return True
-            socket.create_connection(("127.0.0.1", self.broker_port), 0.5).close()
-            from confluent_kafka import KafkaException
-
-            try:
-                return self.node_id in self.admin().list_topics(timeout=2).brokers
-            except KafkaException:
-                return False
-
-        try:
-            wait_for(f"node {self.node_id} to be ready", ready, timeout_s)
-        except AssertionError as e:
-            raise AssertionError(f"{e}\n{self.log_tail()}") from None
-
-    def admin(self, **conf: object):  # type: ignore[no-untyped-def]
+    def admin(self, **conf: object) -> Any:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(
@@ -229,13 +207,22 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL, if it still runs."""
+        self._ours.kill()
         if self.proc is not None and self.proc.poll() is None:
             self.proc.kill()
             self.proc.wait()
 
     def log_tail(self, lines: int = 40) -> str:
-        path = self.base / "out.log"
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else ""
+        return self._ours.log_tail(lines)
+
+
+@contextlib.contextmanager
+def _assertion_errors() -> Iterator[None]:
+    """What a node of ours does wrong, as an AssertionError."""
+    try:
+        yield
+    except ClusterError as e:
+        raise AssertionError(str(e)) from None
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """Finds the tests that start processes, so that a quick run can leave them out.
 
-A test starts processes if its own code, a fixture that it uses, or a helper in `tests` that one of these
-names does so, that is, names the module `subprocess` or `multiprocessing`. What Quorate's own code starts
-cannot be seen this way, so `refusing_processes` watches each test that was not found.
+A test starts processes if its own code, a fixture that it uses, or a helper in `tests` or `quorate.testing`
+that one of these names does so, that is, names the module `subprocess` or `multiprocessing`, or starts a
+cluster. What Quorate's own code starts otherwise cannot be seen this way, so `refusing_processes` watches each
+test that was not found.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 
 import pytest
 
-STARTS = {"subprocess", "multiprocessing"}
+STARTS = {"subprocess", "multiprocessing", "quorate.testing.cluster"}
+"""The names of modules. `ClusterFactory` imports the last one when it is called."""
+FOLLOWED = ("tests.", "quorate.testing.")
 EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"}
 """What CPython reports to audit hooks when a process is started (PEP 578)."""
 
@@ -26,7 +29,7 @@ _hooked = False
 
 
 def starts_processes(*roots: object) -> bool:
-    """Whether one of these functions, or what it names in `tests`, names a module that starts processes."""
+    """Whether one of these functions, or what it names in `FOLLOWED`, names a module that starts processes."""
     seen: dict[int, object] = {}  # the objects too: an id is given again when its object is gone
     pending = list(roots)
     while pending:
@@ -41,7 +44,7 @@ def starts_processes(*roots: object) -> bool:
             pending.append(found.__func__)
         elif isinstance(found, property):
             pending += [found.fget, found.fset]
-        elif isinstance(found, type | FunctionType) and (found.__module__ or "").startswith("tests."):
+        elif isinstance(found, type | FunctionType) and (found.__module__ or "").startswith(FOLLOWED):
             pending += [*vars(found).values(), *found.__bases__] if isinstance(found, type) else _named(found)
     _start_nothing.update(seen)
     return False

@@ -1,17 +1,16 @@
-"""The tools run in this process, against a node that the tests of a file share."""
+"""The tools run in this process, against the cluster that all tests of a session share."""
 
 from __future__ import annotations
 
 import importlib
 import io
 import sys
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
+from quorate.testing import KafkaCluster
 from quorate.tools import scripts
-from tests.support.cluster import Node, running
 
 
 class Done(NamedTuple):
@@ -20,21 +19,26 @@ class Done(NamedTuple):
     err: str
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with running(Node(tmp_path_factory.mktemp("tools"))) as started:
-        yield started
-
-
 class Shell:
-    """Runs tools with the node's address, and captures what they say."""
+    """Runs tools with the address of the cluster's node, and captures what they say."""
 
     def __init__(
-        self, node: Node, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+        self,
+        cluster: KafkaCluster,
+        capfdbinary: pytest.CaptureFixture[bytes],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        self.node = node
+        self.cluster = cluster
         self._captured = capfdbinary
         self._monkeypatch = monkeypatch
+
+    @property
+    def servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def controllers(self) -> str:
+        return self.cluster.bootstrap_controllers
 
     def plain(self, tool: str, *args: object, stdin: str = "") -> Done:
         self._captured.readouterr()
@@ -50,19 +54,21 @@ class Shell:
 
     def __call__(self, tool: str, *args: object, stdin: str = "", status: int = 0) -> str:
         """Standard output of a run that ends with `status`."""
-        done = self.plain(tool, *args, "--bootstrap-server", self.node.bootstrap, stdin=stdin)
+        done = self.plain(tool, *args, "--bootstrap-server", self.servers, stdin=stdin)
         assert done.status == status, done
         assert "Traceback" not in done.err
         return done.out
 
     def refused(self, tool: str, *args: object) -> str:
         """The one line that a run which fails says on stderr."""
-        done = self.plain(tool, *args, "--bootstrap-server", self.node.bootstrap)
+        done = self.plain(tool, *args, "--bootstrap-server", self.servers)
         assert done.status == 1, done
         (line,) = [text for text in done.err.splitlines() if text]
         return line
 
 
 @pytest.fixture
-def sh(node: Node, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(node, capfdbinary, monkeypatch)
+def sh(
+    kafka_cluster: KafkaCluster, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    return Shell(kafka_cluster, capfdbinary, monkeypatch)

@@ -10,24 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import BIN, CLUSTER_ID, Node, wait_for
-from tests.tools.shell import Shell, node, sh
+from quorate.testing import KafkaCluster
+from tests.support.cluster import BIN, Node, wait_for
+from tests.tools.shell import Shell, sh
 
-__all__ = ["node", "sh"]  # fixtures
+__all__ = ["sh"]  # a fixture
 
 OTHER_CLUSTER = "RxqVqxVJQ--6m8y8XoVkaw"
 
 
 @pytest.fixture
-def second(node: Node, tmp_path: Path) -> Node:
+def second(kafka_cluster: KafkaCluster, tmp_path: Path) -> Node:
     """A controller that is not formatted and does not run."""
-    return Node(tmp_path / "second", node_id=2, roles="controller", voters={1: node.controller_port})
+    port = int(kafka_cluster.bootstrap_controllers.rpartition(":")[2])
+    return Node(tmp_path / "second", node_id=2, roles="controller", voters={1: port})
 
 
 def refused(sh: Shell, new: Node) -> str:
     """The one line that is said, within a few seconds."""
     began = time.monotonic()
-    words = ("--bootstrap-server", sh.node.bootstrap, "--command-config", new.properties, "add-controller")
+    words = ("--bootstrap-server", sh.servers, "--command-config", new.properties, "add-controller")
     done = sh.plain("metadata_quorum", *words)
     assert (done.status, done.err.count("\n")) == (1, 1), done
     assert time.monotonic() - began < 10
@@ -38,14 +40,14 @@ def test_a_directory_of_another_cluster_is_refused_at_once(sh: Shell, second: No
     second.format("--no-initial-controllers", cluster_id=OTHER_CLUSTER)
     said = refused(sh, second)
     assert (
-        f"{second.data}/meta.properties belongs to cluster {OTHER_CLUSTER}, and this is cluster {CLUSTER_ID}"
-        in said
+        f"{second.data}/meta.properties belongs to cluster {OTHER_CLUSTER}, and this is cluster "
+        f"{sh.cluster.cluster_id}" in said
     )
-    assert f"--cluster-id {CLUSTER_ID} --no-initial-controllers" in said
+    assert f"--cluster-id {sh.cluster.cluster_id} --no-initial-controllers" in said
 
 
 def test_a_directory_of_another_node_is_refused_at_once(sh: Shell, second: Node) -> None:
-    second.format("--no-initial-controllers")
+    second.format("--no-initial-controllers", cluster_id=sh.cluster.cluster_id)
     second.node_id = 3
     second.write_properties()
     said = refused(sh, second)
@@ -55,9 +57,9 @@ def test_a_directory_of_another_node_is_refused_at_once(sh: Shell, second: Node)
 def test_a_controller_where_nobody_listens_is_warned_of_before_the_leader_tries(
     sh: Shell, second: Node, tmp_path: Path
 ) -> None:
-    second.format("--no-initial-controllers")
+    second.format("--no-initial-controllers", cluster_id=sh.cluster.cluster_id)
     said = tmp_path / "stderr"
-    command = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-server", sh.node.bootstrap, "add-controller"]
+    command = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-server", sh.servers, "add-controller"]
     with said.open("wb") as err:
         proc = subprocess.Popen(
             [*command, "--config", str(second.properties)], stdout=subprocess.DEVNULL, stderr=err

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import free_ports
-from tests.tools.shell import Shell, node, sh
+from tests.tools.shell import Shell, sh
 
-__all__ = ["node", "sh"]  # fixtures
+__all__ = ["sh"]  # a fixture
 
 TOOLS = (
     "topics", "configs", "consumer_groups", "console_producer", "console_consumer", "metadata_quorum", "cluster",
@@ -158,7 +158,7 @@ def test_impossible_topics_are_refused(sh: Shell, args: list[str], says: str) ->
     ],
 )
 def test_options_that_do_not_go_together(sh: Shell, args: list[str]) -> None:
-    done = sh.plain("topics", "--bootstrap-server", sh.node.bootstrap, *args)
+    done = sh.plain("topics", "--bootstrap-server", sh.servers, *args)
     assert done.status == 1 and "kafka-topics: error:" in done.err
 
 
@@ -190,7 +190,7 @@ def test_keys_headers_and_nulls_on_the_console(sh: Shell) -> None:
 
 def test_lines_without_a_separator_are_named(sh: Shell) -> None:
     done = sh.plain(
-        "console_producer", "--bootstrap-server", sh.node.bootstrap, "--topic", "keyed2", "--property", "parse.key=true",
+        "console_producer", "--bootstrap-server", sh.servers, "--topic", "keyed2", "--property", "parse.key=true",
         stdin="a\tb\nnokey\n",
     )  # fmt: skip
     assert done.status == 1
@@ -234,7 +234,7 @@ def test_numbers_are_decoded_and_wrong_ones_named(sh: Shell) -> None:
         "org.apache.kafka.common.serialization.LongDeserializer",
     ]
     assert sh("console_consumer", *args, "--max-messages", 1) == f"{int.from_bytes(b'ABCDEFGH', 'big')}\n"
-    done = sh.plain("console_consumer", "--bootstrap-server", sh.node.bootstrap, *args, "--max-messages", 2)
+    done = sh.plain("console_consumer", "--bootstrap-server", sh.servers, *args, "--max-messages", 2)
     assert done.status == 1 and "Size of data received is not 8" in done.err
     skipped = sh("console_consumer", *args, "--max-messages", 2, "--skip-message-on-error")
     assert skipped.count("\n") == 1
@@ -281,7 +281,7 @@ def test_committed_offsets_as_json(sh: Shell) -> None:
     ],
 )
 def test_consumer_options_that_do_not_go_together(sh: Shell, args: list[str]) -> None:
-    done = sh.plain("console_consumer", "--bootstrap-server", sh.node.bootstrap, *args)
+    done = sh.plain("console_consumer", "--bootstrap-server", sh.servers, *args)
     assert done.status == 1 and "kafka-console-consumer: error:" in done.err
 
 
@@ -294,7 +294,7 @@ def test_a_consumer_that_is_interrupted_ends_well(sh: Shell) -> None:
     ]
     command += [
         "--bootstrap-server",
-        sh.node.bootstrap,
+        sh.servers,
         "--topic",
         "forever",
         "--from-beginning",

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, LATEST_STABLE_LEVEL, LEVELS
-from tests.support.cluster import CLUSTER_ID
-from tests.tools.shell import Shell, node, sh
+from tests.tools.shell import Shell, sh
 
-__all__ = ["node", "sh"]  # fixtures
+__all__ = ["sh"]  # a fixture
 
 
 # -- groups
@@ -65,13 +64,9 @@ def test_a_group_is_described_reset_and_deleted(sh: Shell) -> None:
         sh("consumer_groups", "--delete", "--group", "grp-g")
         == "Deletion of requested consumer groups ('grp-g') was successful.\n"
     )
-    done = sh.plain(
-        "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--delete", "--group", "grp-g"
-    )
+    done = sh.plain("consumer_groups", "--bootstrap-server", sh.servers, "--delete", "--group", "grp-g")
     assert done.status == 1 and "* Group 'grp-g' could not be deleted" in done.err
-    done = sh.plain(
-        "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--describe", "--group", "grp-g"
-    )
+    done = sh.plain("consumer_groups", "--bootstrap-server", sh.servers, "--describe", "--group", "grp-g")
     assert (done.status, done.err.strip()) == (1, "Error: Consumer group 'grp-g' does not exist.")
 
 
@@ -89,7 +84,7 @@ def test_a_reset_from_a_file(sh: Shell, tmp_path: Path) -> None:
     ]
     plan.write_text("filed,zero,2\n")
     done = sh.plain(
-        "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--reset-offsets", "--group", "filed-g", "--from-file", plan,
+        "consumer_groups", "--bootstrap-server", sh.servers, "--reset-offsets", "--group", "filed-g", "--from-file", plan,
         "--execute",
     )  # fmt: skip
     assert done.status == 1 and "plan.csv line 1" in done.err
@@ -185,11 +180,18 @@ def test_configs_of_brokers_users_and_credentials(sh: Shell) -> None:
     assert "log.retention.ms=77" in sh("configs", "--describe", "--broker-defaults")
     sh("configs", "--alter", "--broker-defaults", "--delete-config", "log.retention.ms")
     assert "not enforced" in sh.refused(
-        "configs", "--alter", "--user", "u", "--add-config", "producer_byte_rate=1024"
+        "configs", "--alter", "--user", "tools-user", "--add-config", "producer_byte_rate=1024"
     )
-    sh("configs", "--alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
-    assert sh("configs", "--describe", "--user", "u") == (
-        "SCRAM credential configs for user-principal 'u' are SCRAM-SHA-256=iterations=8192\n"
+    sh(
+        "configs",
+        "--alter",
+        "--user",
+        "tools-user",
+        "--add-config",
+        "SCRAM-SHA-256=[iterations=8192,password=secret]",
+    )
+    assert sh("configs", "--describe", "--user", "tools-user") == (
+        "SCRAM credential configs for user-principal 'tools-user' are SCRAM-SHA-256=iterations=8192\n"
     )
 
 
@@ -212,9 +214,9 @@ def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str) -> N
         (["--alter", "--topic", "a"], "At least one of --add-config"),
         (["--alter", "--entity-type", "topics", "--add-config", "a=b"], "An entity name must be specified"),
         (["--alter", "--topic", "a", "--add-config", "a"], 'format "key=val"'),
-        (["--alter", "--user", "u", "--add-config", "retention.ms=1"], "Unexpected config names"),
+        (["--alter", "--user", "tools-user", "--add-config", "retention.ms=1"], "Unexpected config names"),
         (
-            ["--alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=1,password=p]"],
+            ["--alter", "--user", "tools-user", "--add-config", "SCRAM-SHA-256=[iterations=1,password=p]"],
             "less than the minimum 4096",
         ),
     ],
@@ -228,14 +230,14 @@ def test_config_options_that_make_no_sense(sh: Shell, args: list[str], says: str
 
 
 def test_quorum_and_cluster(sh: Shell) -> None:
-    base = ["--bootstrap-server", sh.node.bootstrap]
+    base = ["--bootstrap-server", sh.servers]
     shown = sh.plain("metadata_quorum", *base, "describe", "--status").out
     labels = [line.split(":")[0] for line in shown.splitlines()]
     assert labels == ["ClusterId", "LeaderId", "LeaderEpoch", "HighWatermark", "MaxFollowerLag", "MaxFollowerLagTimeMs",
                       "CurrentVoters", "CurrentObservers"]  # fmt: skip
-    assert f"ClusterId:              {CLUSTER_ID}\n" in shown
+    assert f"ClusterId:              {sh.cluster.cluster_id}\n" in shown
     voters = json.loads(shown.splitlines()[6].partition(":")[2])
-    assert voters[0]["endpoints"] == [f"CONTROLLER://127.0.0.1:{sh.node.controller_port}"]
+    assert voters[0]["endpoints"] == [f"CONTROLLER://{sh.controllers}"]
     rows = sh.plain("metadata_quorum", *base, "describe", "--replication").out.splitlines()
     assert rows[0].split() == [
         "NodeId",
@@ -254,29 +256,29 @@ def test_quorum_and_cluster(sh: Shell) -> None:
     )
     for args in ([], ["--status", "--replication"], ["--status", "--human-readable"]):
         assert sh.plain("metadata_quorum", *base, "describe", *args).status == 1
-    assert sh("cluster", "cluster-id") == f"Cluster ID: {CLUSTER_ID}\n"
-    assert sh("cluster", "id") == f"Cluster ID: {CLUSTER_ID}\n"
+    assert sh("cluster", "cluster-id") == f"Cluster ID: {sh.cluster.cluster_id}\n"
+    assert sh("cluster", "id") == f"Cluster ID: {sh.cluster.cluster_id}\n"
     assert sh("cluster", "list-endpoints").splitlines()[1].split() == [
-        "1", "127.0.0.1", str(sh.node.broker_port), "null", "unfenced", "broker",
+        "1", *sh.servers.split(":"), "null", "unfenced", "broker",
     ]  # fmt: skip
     assert "BrokerIdNotRegisteredException" in sh.refused("cluster", "unregister", "--id", 99)
-    controller = ["--bootstrap-controller", f"127.0.0.1:{sh.node.controller_port}"]
+    controller = ["--bootstrap-controller", sh.controllers]
     assert sh.plain("cluster", "list-endpoints", *controller).out.splitlines()[1].split()[-1] == "controller"
     assert sh.plain("metadata_quorum", *controller, "describe", "--status").status == 0
 
 
 @pytest.mark.parametrize("tool", ["topics", "consumer_groups", "get_offsets"])
 def test_a_controller_where_a_broker_is_wanted_is_told(sh: Shell, tool: str) -> None:
-    where = f"127.0.0.1:{sh.node.controller_port}"
+    where = sh.controllers
     done = sh.plain(tool, "--bootstrap-server", where, *([] if tool == "get_offsets" else ["--list"]))
     assert (done.status, done.err.count("\n")) == (1, 1), done
     assert f"{where} cannot be used: it is a controller's listener, and a broker's is wanted" in done.err
 
 
 def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
-    base = ["--bootstrap-server", sh.node.bootstrap, "--command-config", sh.node.properties]
+    base = ["--bootstrap-server", sh.servers, "--command-config", sh.cluster.properties_file(1)]
     shown = sh.plain("metadata_quorum", *base, "add-controller", "--dry-run")
-    where = f"CONTROLLER://127.0.0.1:{sh.node.controller_port}"
+    where = f"CONTROLLER://{sh.controllers}"
     assert re.fullmatch(
         rf"DRY RUN of adding controller 1 with directory id \S{{22}} and endpoints: {where}\n", shown.out
     ), shown
@@ -290,7 +292,7 @@ def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
 
 
 def test_features_and_versions(sh: Shell) -> None:
-    base = ["--bootstrap-server", sh.node.bootstrap]
+    base = ["--bootstrap-server", sh.servers]
     shown = sh.plain("features", *base, "describe").out
     latest = LEVELS[LATEST_STABLE_LEVEL].name
     line = (
@@ -298,7 +300,7 @@ def test_features_and_versions(sh: Shell) -> None:
         f"SupportedMaxVersion: {latest:<15}  FinalizedVersionLevel: {latest:<15}  Epoch: "
     )
     assert line in shown
-    of_node = sh.plain("features", *base, "describe", "--node-id", sh.node.node_id).out
+    of_node = sh.plain("features", *base, "describe", "--node-id", 1).out
     assert re.sub(r"Epoch: \d+", "", of_node) == re.sub(r"Epoch: \d+", "", shown)
     assert "No node has the id 77" in sh.plain("features", *base, "describe", "--node-id", 77).err
     assert "must be non-negative" in sh.plain("features", *base, "describe", "--node-id", -1).err
@@ -316,17 +318,16 @@ def test_features_and_versions(sh: Shell) -> None:
     )
     versions = sh("broker_api_versions")
     assert versions.startswith(
-        f"127.0.0.1:{sh.node.broker_port} (id: 1 rack: null isFenced: false) -> (\n\tProduce(0): 0 to 13 "
-        "[usable: "
+        f"{sh.servers} (id: 1 rack: null isFenced: false) -> (\n\tProduce(0): 0 to 13 [usable: "
     )
     assert "\tJoinGroup(11): 0 to 9 [usable: 9],\n" in versions
     assert sh("cluster", "api-versions") == versions
 
 
 def test_a_controller_is_unregistered(sh: Shell) -> None:
-    controllers = ["--bootstrap-controller", f"127.0.0.1:{sh.node.controller_port}"]
-    for where in (["--bootstrap-server", sh.node.bootstrap], controllers):
-        active = sh.plain("cluster", "unregister-controller", "--id", sh.node.node_id, *where)
+    controllers = ["--bootstrap-controller", sh.controllers]
+    for where in (["--bootstrap-server", sh.servers], controllers):
+        active = sh.plain("cluster", "unregister-controller", "--id", 1, *where)
         assert active.status == 1
         assert "Controller cannot unregister itself while it is active." in active.err
         unknown = sh.plain("cluster", "unregister-controller", "-i", 77, *where)
@@ -343,9 +344,7 @@ def test_the_old_name_of_the_configuration_option_is_taken(sh: Shell, tmp_path: 
     old = sh("cluster", "cluster-id", "--config", config)
     assert old.startswith("Option --config has been deprecated")
     assert old.splitlines()[1] == sh("cluster", "cluster-id", "-c", config).strip()
-    both = sh.plain(
-        "cluster", "cluster-id", "-b", sh.node.bootstrap, "--config", config, "--command-config", config
-    )
+    both = sh.plain("cluster", "cluster-id", "-b", sh.servers, "--config", config, "--command-config", config)
     assert (both.status, "cannot be specified together" in both.err) == (1, True)
 
 
@@ -376,7 +375,7 @@ def test_offsets_records_and_directories(sh: Shell, tmp_path: Path) -> None:
     assert "not a valid JSON" in sh.refused("delete_records", "--offset-json-file", document)
     listing = sh("log_dirs", "--describe", "--topic-list", "off").splitlines()
     (directory,) = json.loads(listing[2])["brokers"][0]["logDirs"]
-    assert (directory["logDir"], directory["error"]) == (str(sh.node.data), None)
+    assert (directory["logDir"], directory["error"]) == (str(sh.cluster.data_directory(1)), None)
     assert {p["partition"] for p in directory["partitions"]} == {"off-0", "off-1"}
     assert "do not exist" in sh.refused("log_dirs", "--describe", "--broker-list", "7")
     assert sh("leader_election", "--election-type", "preferred", "--topic", "off", "--partition", 0) == (

@@ -6,6 +6,7 @@ they serve.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -25,13 +26,18 @@ a second signal, after which it waits for no other node.
 
 
 def start_process(
-    module: str, arguments: Sequence[str], output: IO[bytes] | None, *, pass_fds: Collection[int] = ()
+    module: str,
+    arguments: Sequence[str],
+    output: IO[bytes] | None,
+    *,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Collection[int] = (),
 ) -> NodeProcess:
     """Runs a Python module that starts a node and stops it when its standard input ends.
 
     The node has a session of its own, so that Ctrl-C in the terminal reaches only the parent, which
     stops the nodes cleanly. The kernel closes the standard input of a node even if its parent is
-    killed with SIGKILL.
+    killed with SIGKILL. `env` is added to the environment of this process.
     """
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
@@ -39,6 +45,7 @@ def start_process(
         stderr=output,
         stdin=subprocess.PIPE,
         start_new_session=True,
+        env={**os.environ, **env} if env else None,
         pass_fds=tuple(pass_fds),
     )
 

@@ -3,7 +3,10 @@
     plugin         the pytest plugin: the fixtures `kafka_cluster` and `kafka_cluster_factory`, and the nodes'
                    logs in the reports of failed tests
     cluster        KafkaCluster: starts, stops, kills, freezes and disturbs the nodes of one cluster
-    cluster_node   one node of it: process, log, faults, control socket
+    kafka_node     KafkaNode: one node whose properties, formatting and start are left to the test
+    cluster_node   the process, log, faults and control socket of a node of either
+    readiness      waits until nodes serve
+    config         the configuration of nodes
     errors         ClusterError
     folders        reads and copies folders of clusters
     ports          PortReservation: reserves a TCP port
@@ -13,8 +16,8 @@
     disk_faults    slow and full disks inside a node's process
     link_faults    cut links inside a node's process
 
-Users import `KafkaCluster`, `ClusterError` and `ClusterFactory` from here. No other package of Quorate
-imports this one.
+Users import `KafkaCluster`, `KafkaNode`, `PortReservation`, `ClusterError` and `ClusterFactory` from here. No
+other package of Quorate imports this one.
 """
 
 from __future__ import annotations
@@ -25,11 +28,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quorate.testing.cluster import KafkaCluster
     from quorate.testing.errors import ClusterError
+    from quorate.testing.kafka_node import KafkaNode
     from quorate.testing.plugin import ClusterFactory
+    from quorate.testing.ports import PortReservation
 
-__all__ = ["ClusterError", "ClusterFactory", "KafkaCluster"]
+__all__ = ["ClusterError", "ClusterFactory", "KafkaCluster", "KafkaNode", "PortReservation"]
 
-_MODULES = {"ClusterError": "errors", "KafkaCluster": "cluster", "ClusterFactory": "plugin"}
+_MODULES = {
+    "ClusterError": "errors",
+    "ClusterFactory": "plugin",
+    "KafkaCluster": "cluster",
+    "KafkaNode": "kafka_node",
+    "PortReservation": "ports",
+}
 
 
 def __getattr__(name: str) -> object:

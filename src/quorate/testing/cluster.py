@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,24 +13,15 @@ from typing import Self
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.node.local_cluster import LocalCluster, LocalClusterError
-from quorate.node.local_processes import brokers_known_at, stop_processes
+from quorate.node.local_processes import stop_processes
 from quorate.node.stored_voters import latest_voters
 from quorate.testing.cluster_node import ClusterNode
+from quorate.testing.config import DEFAULT_CONFIG, texts
 from quorate.testing.errors import ClusterError
 from quorate.testing.folders import copy_cluster, roles_of
 from quorate.testing.from_snapshot import LocalSnapshot
 from quorate.testing.ports import HOST, PortReservation
-
-DEFAULT_CONFIG: Mapping[str, object] = {
-    "offsets.topic.num.partitions": 3,
-    "transaction.state.log.num.partitions": 3,
-    "share.coordinator.state.topic.num.partitions": 3,
-}
-"""Internal topics with few partitions (Kafka's default is 50): the first consumer group of a test is
-served sooner."""
-
-_POLL_S = 0.01
-"""The interval at which a starting node is polled until it serves. It has no way to notify this process."""
+from quorate.testing.readiness import wait_until_ready
 
 
 class KafkaCluster:
@@ -86,7 +75,7 @@ class KafkaCluster:
         self._base = Path(
             self._temporary.name if self._temporary is not None else os.fspath(folder or "")
         ).absolute()
-        overrides = {name: _property(value) for name, value in {**DEFAULT_CONFIG, **(config or {})}.items()}
+        overrides = texts({**DEFAULT_CONFIG, **(config or {})})
         self._local = LocalCluster(
             self._base / "cluster", controllers, brokers, HOST, overrides=overrides, moved_voters_found=True
         )
@@ -192,6 +181,10 @@ class KafkaCluster:
     def data_directory(self, node_id: int) -> Path:
         """The log directory (`log.dirs`) of a node."""
         return self._member(node_id).data_directory
+
+    def properties_file(self, node_id: int) -> Path:
+        """The properties file of a node."""
+        return self._member(node_id).local.properties_file
 
     def log_file(self, node_id: int) -> Path:
         """The file with the log of a node."""
@@ -324,42 +317,7 @@ class KafkaCluster:
 
         Raises ClusterError.
         """
-        members = [self._members[node_id] for node_id in node_ids]
-        brokers = {m.node_id for m in members if m.local.broker}
-        deadline = time.monotonic() + self._timeout_s
-        failed: list[BaseException] = []
-
-        async def ready(member: ClusterNode) -> bool:
-            if member.local.broker:
-                return brokers <= await brokers_known_at(HOST, member.local.broker_port)
-            try:
-                _, writer = await asyncio.open_connection(HOST, member.local.controller_port)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        async def wait() -> None:
-            for member in members:
-                while not await ready(member):
-                    if not member.running:
-                        raise member.exit_error()
-                    if time.monotonic() > deadline:
-                        raise member.error(f"did not serve within {self._timeout_s:g} s")
-                    await asyncio.sleep(_POLL_S)
-
-        def run() -> None:
-            try:
-                asyncio.run(wait())
-            except BaseException as e:
-                failed.append(e)
-
-        # In a thread, because the caller may run in an event loop.
-        thread = threading.Thread(target=run, name="quorate-testing", daemon=True)
-        thread.start()
-        thread.join()
-        if failed:
-            raise failed[0]
+        wait_until_ready([self._members[node_id] for node_id in node_ids], self._timeout_s)
 
     def _apply_cuts(self) -> None:
         for member in self._members.values():
@@ -389,12 +347,3 @@ class KafkaCluster:
 
     def _selected(self, node_id: int | None) -> list[ClusterNode]:
         return list(self._members.values()) if node_id is None else [self._member(node_id)]
-
-
-def _property(value: object) -> str:
-    """Returns a configuration value as a properties file has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)

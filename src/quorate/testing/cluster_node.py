@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from quorate.node.local_cluster import LocalNode
@@ -26,9 +26,7 @@ _LOG_TAIL_BYTES = 64 << 10
 class ClusterNode:
     """A node whose process is started and stopped by the cluster. Faults outlast the process."""
 
-    def __init__(
-        self, local: LocalNode, log_file: Path, ports: tuple[PortReservation, PortReservation]
-    ) -> None:
+    def __init__(self, local: LocalNode, log_file: Path, ports: Sequence[PortReservation] = ()) -> None:
         self.local = local
         self.log_file = log_file
         self.process: NodeProcess | None = None
@@ -63,24 +61,33 @@ class ClusterNode:
 
     # -- the process
 
-    def spawn(self) -> None:
-        """Starts the process, which imports its modules and waits for `launch`."""
+    def spawn(self, env: Mapping[str, str] | None = None) -> None:
+        """Starts the process, which imports its modules and waits for `launch`.
+
+        `env` is added to the environment of this process.
+        """
         ours, theirs = socket.socketpair()
         ours.settimeout(_CONFIRM_TIMEOUT_S)
         with theirs, self.log_file.open("ab") as log:
             fd = theirs.fileno()
-            self.process = start_process("quorate.testing.node", [str(fd)], log, pass_fds=[fd])
+            self.process = start_process("quorate.testing.node", [str(fd)], log, env=env, pass_fds=[fd])
         self._control = ours
         self._unconfirmed = 0
 
-    def launch(self, redirects: list[tuple[str, int, int]], cut_ports: list[int]) -> None:
-        """Makes the spawned process run the node with its current faults."""
+    def launch(
+        self, redirects: Iterable[tuple[str, int, int]] = (), cut_ports: list[int] | None = None
+    ) -> None:
+        """Makes the spawned process run the node with its current faults.
+
+        Without `cut_ports`, no link of this process can be cut, and its connections are not wrapped.
+        """
         for port in self._ports:
             port.lend()
         if self._disk.free_bytes is not None:
             free_bytes = max(0, self._full_at_bytes - size_of(self.data_directory))
             self._disk = DiskFault(self._disk.fsync_ms, self._disk.read_ms, free_bytes)
-        self._send(Launch(str(self.local.properties_file), redirects, self._disk, LinkFault(cut_ports)))
+        links = LinkFault(cut_ports) if cut_ports is not None else None
+        self._send(Launch(str(self.local.properties_file), list(redirects), self._disk, links))
 
     def kill(self) -> None:
         """Ends the process with SIGKILL."""

@@ -30,7 +30,7 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The properties file of the node and its first faults.
+    """The properties file of the node and its first faults. `links` is None if its links are never cut.
 
     `redirects` (host, old port, new port) replace addresses in an older metadata log.
     """
@@ -38,7 +38,7 @@ class Launch:
     properties: str
     redirects: list[tuple[str, int, int]] = field(default_factory=list)
     disk: DiskFault = field(default_factory=DiskFault)
-    links: LinkFault = field(default_factory=LinkFault)
+    links: LinkFault | None = None
 
 
 Message = Launch | DiskFault | LinkFault
@@ -65,7 +65,7 @@ def decode(line: bytes) -> Message:
                 values["properties"],
                 [(host, old, new) for host, old, new in values["redirects"]],
                 DiskFault(**values["disk"]),
-                LinkFault(**values["links"]),
+                LinkFault(**values["links"]) if values["links"] is not None else None,
             )
         case "disk":
             return DiskFault(**values)

@@ -50,14 +50,15 @@ class NodeFaults:
 
     def __init__(self, launch: Launch) -> None:
         self._redirects = launch.redirects
-        self._link_fault = launch.links
+        self._link_fault = launch.links or LinkFault()
         self._links: Links | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = threading.Lock()
         self._disk = FaultyDisk()
         self._disk.apply(launch.disk)
         self._new_event_loop = node_main.new_event_loop
-        node_main.new_event_loop = self._loop_with_links
+        if launch.links is not None:
+            node_main.new_event_loop = self._loop_with_links
 
     def _loop_with_links(self) -> asyncio.AbstractEventLoop:
         loop = self._new_event_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import weakref
 
 HOST = "127.0.0.1"
 
@@ -13,7 +14,8 @@ systems do not."""
 
 
 class PortReservation:
-    """A port that the kernel chose. A socket is bound to it, without listening, until `close`.
+    """A port that the kernel chose. A socket is bound to it, without listening, until `close` or until
+    nothing refers to the reservation.
 
     The kernel does not choose a bound port for port 0 or for outgoing connections, and refuses connections to
     it. A node can bind it, too, because both sockets set SO_REUSEADDR. On systems other than Linux, `lend`
@@ -21,10 +23,11 @@ class PortReservation:
     """
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((HOST, 0))
-        self.port: int = self._socket.getsockname()[1]
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((HOST, 0))
+        self.port: int = bound.getsockname()[1]
+        self._release = weakref.finalize(self, bound.close)
 
     def lend(self) -> None:
         """Makes the port available to a starting node."""
@@ -32,6 +35,5 @@ class PortReservation:
             self.close()
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Gives the port back."""
+        self._release()

@@ -290,7 +290,7 @@ def test_a_new_follower_goes_to_another_directory_if_the_first_choice_has_failed
         new = NewTopic("t", 1, replica_assignment=[[1, 2]])
         admin = leader.admin()
         admin.create_topics([new], request_timeout=30)["t"].result()
-        assert len(produce(leader, "t", 5)) == 5
+        wait_for("an acknowledged record", lambda: produce(leader, "t", 1), 60)
         wait_for("the follower to copy", lambda: any(p.stat().st_size for p in second.glob("t-0/*.log")))
         assert follower.proc is not None and follower.proc.poll() is None
         assert str(first) in follower.log_tail(200)

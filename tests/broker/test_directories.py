@@ -176,6 +176,57 @@ def test_a_failed_directory_takes_only_its_replicas_offline(two):
     assert not two.logs.is_online(second)
 
 
+class Follows(FollowsByOpening):
+    """Notes the partitions that are copied."""
+
+    def __init__(self) -> None:
+        self.copied: list[int] = []
+
+    def start_following(self, partition: Partition) -> None:
+        super().start_following(partition)
+        self.copied.append(partition.partition)
+
+
+def taking_offline(world: Broker) -> list[str]:
+    """Takes failed directories offline, as a broker does. Returns them."""
+    failed: list[str] = []
+
+    def storage_failed(failure: LogDirFailure) -> None:
+        failed.append(failure.directory)
+        directory = Path(failure.directory)
+        world.replicas.go_offline(world.logs.mark_offline(directory), world.directory_ids[directory])
+
+    world.replicas.storage_failed = storage_failed
+    return failed
+
+
+def test_a_new_replica_is_copied_into_another_directory_if_the_first_choice_fails(tmp_path):
+    world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
+    failed, world.replicas.fetchers = taking_offline(world), Follows()
+    first, second = world.config.log_dirs
+    shutil.rmtree(first)
+    first.write_text("no directory any more")
+    led = registration(replicas=(1, 2), leader=2)._replace(directories=(UNASSIGNED_DIRECTORY,) * 2)
+    world.publish(image_of({"t": {0: led}}))
+    assert (failed, world.replicas.fetchers.copied) == ([str(first)], [0])
+    assert world.replicas.partition("t", 0).log.dir.parent == second
+    world.close()
+
+
+def test_a_replica_is_copied_although_the_deleted_log_of_its_name_cannot_be_renamed(two, monkeypatch):
+    """The deleted log was in another directory, which has failed."""
+    failed, two.replicas.fetchers = taking_offline(two), Follows()
+    first, second = two.config.log_dirs
+    two.ask(produce("t", (1, batch_of(b"a"))))
+    monkeypatch.setattr(two.logs._scheduler, "run_later", lambda *_: None)  # the disk is slow
+    two.publish(image_of({}))
+    (second / "t-1").rename(second / "lost")
+    led = registration(replicas=(1, 2), leader=2)._replace(directories=(FIRST, bytes(16)))
+    two.publish(image_of({"t": {1: led}}))
+    assert (failed, two.replicas.fetchers.copied) == ([str(second)], [1])
+    assert two.replicas.partition("t", 1).log.dir.parent == first
+
+
 def test_a_lookup_that_cannot_read_the_log_takes_the_directory_offline(two, monkeypatch):
     def bad_sector(*_: object) -> Any:
         raise OSError(errno.EIO, "Input/output error")

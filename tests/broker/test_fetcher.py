@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorate.broker.handlers import BrokerHandlers
-from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
+from quorate.broker.replication.fetch_session import FetchPartition, FetchSessionCache, FetchSessions
 from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
 from quorate.broker.replication.replica_fetcher import ReplicaFetcher
 from quorate.log.partition.partition_log import PartitionLog
@@ -397,9 +397,20 @@ def test_a_response_about_offsets_truncates_no_log_that_is_no_longer_followed(pa
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (0, 3)
 
 
-def test_offsets_in_a_response_that_a_new_epoch_overtook_are_sent_again(pair):
+@pytest.mark.parametrize("leaders", ["quorate", "kafka"])
+def test_offsets_in_a_response_that_a_new_epoch_overtook_are_sent_again(pair, leaders, monkeypatch):
     """The leader stays and the log does not grow, so nothing else would bring the high watermark and the
-    log start offset. A deletion of records waits for the latter."""
+    log start offset. A deletion of records waits for the latter. The session of one of Kafka's leaders keeps
+    the offsets that it has sent."""
+    if leaders == "kafka":
+        update = FetchPartition.update
+
+        def keeping(part: FetchPartition, other: FetchPartition) -> None:
+            sent = part.sent_high_watermark, part.sent_log_start_offset
+            update(part, other)
+            part.sent_high_watermark, part.sent_log_start_offset = sent
+
+        monkeypatch.setattr(FetchPartition, "update", keeping)
     write(pair, LEADER, b"a", b"b")
     pair.follow()
     pair.rounds()

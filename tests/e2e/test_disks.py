@@ -4,6 +4,7 @@ failed directory."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
-from tests.support.cluster import Node, wait_for
+from tests.support.cluster import Node, free_ports, running, wait_for
 from tests.support.disk import Disk
 from tests.support.ledger import QUIET, read_partition
 
@@ -273,3 +274,23 @@ def test_a_partition_waits_for_its_directory_and_is_not_created_again_in_another
             assert read_partition(node.bootstrap, name, 0) == list(kept[name].values())
     finally:
         node.kill()
+
+
+def test_a_new_follower_goes_to_another_directory_if_the_first_choice_has_failed(tmp_path: Path) -> None:
+    """Nobody has noticed the failure, because the directory has no logs yet."""
+    (port,) = free_ports(1)
+    voters = {"static": True, "voters": {1: port}}
+    first, second = tmp_path / "first", tmp_path / "second"
+    leader = Node(tmp_path / "leader", controller_port=port, **voters)
+    extra = {"log.dirs": f"{first},{second}", "metadata.log.dir": tmp_path / "follower" / "data"}
+    follower = Node(tmp_path / "follower", node_id=2, roles="broker", extra=extra, **voters)
+    with running(leader), running(follower):
+        shutil.rmtree(first)
+        first.write_text("no directory any more")
+        new = NewTopic("t", 1, replica_assignment=[[1, 2]])
+        admin = leader.admin()
+        admin.create_topics([new], request_timeout=30)["t"].result()
+        wait_for("an acknowledged record", lambda: produce(leader, "t", 1), 60)
+        wait_for("the follower to copy", lambda: any(p.stat().st_size for p in second.glob("t-0/*.log")))
+        assert follower.proc is not None and follower.proc.poll() is None
+        assert str(first) in follower.log_tail(200)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -135,6 +137,27 @@ def test_truncation_from_the_end(end: int, kept: int) -> None:
 )
 def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int]) -> None:
     assert EpochCache([(1, 5), (2, 10), (5, 20)]).end_offset_for(epoch, 33) == expected
+
+
+def test_entries_are_read_in_a_thread_beside_a_change() -> None:
+    """A flush reads them while the log appends the first batch of an epoch."""
+    cache = EpochCache([(1, 0), (2, 10), (5, 20)])
+    found: list[list[tuple[int, int]]] = []
+
+    class Interrupted(list[int]):
+        def pop(self, *at: Any) -> int:
+            reading = threading.Thread(target=lambda: found.append(cache.entries()))
+            reading.start()
+            reading.join(0.1)  # it may wait for the change
+            readers.append(reading)
+            return super().pop(*at)
+
+    readers: list[threading.Thread] = []
+    cache._starts = Interrupted(cache._starts)
+    cache.assign(3, 15)
+    for reader in readers:
+        reader.join()
+    assert found == [[(1, 0), (2, 10), (3, 15)]]
 
 
 # --- partition.metadata and the marker ------------------------------------------------------------

@@ -179,12 +179,15 @@ class ReplicaFetcher:
         return True
 
     def _process_response(self, due: dict[TopicIdPartition, _FetchState], response: FetchResponse) -> None:
-        """Processes the data of each partition that is still copied in the same leader epoch."""
+        """Processes the data of each partition that is still copied in the same leader epoch. The leader
+        counts the data of the others as received, so the next request starts another session."""
+        overtaken = False
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 state = due.get(key)
                 if state is None or not self._is_current(key, state):
+                    overtaken = True
                     continue
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._out_of_range.append(key)
@@ -195,6 +198,8 @@ class ReplicaFetcher:
                     # Moved to the end, as in Kafka's PartitionStates: without a session, a leader fills its
                     # response in the order of the request.
                     self._states[key] = self._states.pop(key)
+        if overtaken:
+            self._session.reset()
         self._lower_checkpoints()
 
     async def _handle_out_of_range_partitions(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.partition import Partition
@@ -22,8 +23,6 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.replica_state import PendingIsr
@@ -148,23 +147,34 @@ class ReplicaManager:
                 for replica, directory_id in zip(image.replicas, image.directories, strict=False):
                     if replica == self.node_id:
                         directory = directory_id
+            log = self._create_log(partition, directory)
+            self._check_directory(partition.topic_id, partition.partition, directory, log)
+        elif log.topic_id is None:
+            self._adopt_log(partition, log)
+        return log
+
+    def _create_log(self, partition: Partition, directory: bytes | None) -> PartitionLog:
+        """Creates a log. If a directory fails meanwhile, the log is placed in another one, as in Kafka. A
+        follower would otherwise not be copied until its next leader epoch."""
+        while True:
             if directory is not None and self._is_offline(directory):
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
                 )
-            log = self.logs.get_or_create(
-                partition.topic,
-                partition.partition,
-                partition.topic_id,
-                overrides=self.metadata.image.configs.topic(partition.topic),
-                directory_id=directory,
-                now_ms=self.clock.now_ms(),
-            )
-            self._check_directory(partition.topic_id, partition.partition, directory, log)
-        elif log.topic_id is None:
-            self._adopt_log(partition, log)
-        return log
+            try:
+                return self.logs.get_or_create(
+                    partition.topic,
+                    partition.partition,
+                    partition.topic_id,
+                    overrides=self.metadata.image.configs.topic(partition.topic),
+                    directory_id=directory,
+                    now_ms=self.clock.now_ms(),
+                )
+            except LogDirFailure as failure:
+                self.handle_storage_failure(failure)
+                if not self.logs.online_dirs() or self.logs.is_online(Path(failure.directory)):
+                    raise
 
     def _adopt_log(self, partition: Partition, log: PartitionLog) -> None:
         """Gives a log its topic id, which a crash has lost: `partition.metadata` is durable only after the

@@ -8,6 +8,7 @@ which would otherwise cost thousands of fsyncs.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 
 UNDEFINED = -1
@@ -15,20 +16,23 @@ UNDEFINED = -1
 
 class EpochCache:
     """Entries with ascending epochs and start offsets (Kafka's LeaderEpochFileCache). `dirty` is set when
-    they change; the log resets it when it writes the checkpoint."""
+    they change; the log resets it when it writes the checkpoint. `entries` may be called in any thread."""
 
-    __slots__ = ("_epochs", "_starts", "dirty")
+    __slots__ = ("_epochs", "_lock", "_starts", "dirty")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._lock = threading.Lock()
+        """Held while both lists change or are read together."""
         self.dirty = False
         for epoch, start in entries or ():
             self.assign(epoch, start)
         self.dirty = False
 
     def entries(self) -> list[tuple[int, int]]:
-        return list(zip(self._epochs, self._starts, strict=True))
+        with self._lock:
+            return list(zip(self._epochs, self._starts, strict=True))
 
     def __len__(self) -> int:
         return len(self._epochs)
@@ -44,12 +48,13 @@ class EpochCache:
             raise ValueError(f"Received invalid partition leader epoch entry ({epoch}, {start_offset})")
         if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset:
             return False  # the common case: one more batch of the same epoch
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
-            self._epochs.pop()
-            self._starts.pop()
-        self._epochs.append(epoch)
-        self._starts.append(start_offset)
-        self.dirty = True
+        with self._lock:
+            while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+                self._epochs.pop()
+                self._starts.pop()
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+            self.dirty = True
         return True
 
     def correct(self, epoch: int, offset: int) -> None:
@@ -57,10 +62,11 @@ class EpochCache:
         be newer than the log, if the log was truncated and written again."""
         if epoch < 0 or self.epoch_for(offset) == epoch:
             return
-        while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):
-            self._epochs.pop()
-            self._starts.pop()
-            self.dirty = True
+        with self._lock:
+            while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):
+                self._epochs.pop()
+                self._starts.pop()
+                self.dirty = True
         self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -87,19 +93,22 @@ class EpochCache:
         """Removes the epochs that begin at or after `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
-            del self._starts[keep:], self._epochs[keep:]
-            self.dirty = True
+            with self._lock:
+                del self._starts[keep:], self._epochs[keep:]
+                self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Lets the epoch of `start_offset` begin there, and removes the epochs before it."""
         at = bisect_right(self._starts, start_offset)
         if at and (at > 1 or self._starts[0] != start_offset):
-            del self._starts[: at - 1], self._epochs[: at - 1]
-            self._starts[0] = start_offset
-            self.dirty = True
+            with self._lock:
+                del self._starts[: at - 1], self._epochs[: at - 1]
+                self._starts[0] = start_offset
+                self.dirty = True
 
     def clear(self) -> None:
         if self._epochs:
-            self._epochs.clear()
-            self._starts.clear()
-            self.dirty = True
+            with self._lock:
+                self._epochs.clear()
+                self._starts.clear()
+                self.dirty = True

@@ -12,7 +12,7 @@ from quorate.log.checkpoints import TopicPartition, write_offsets
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import BackgroundScheduler, run_steps
 
-from .logs import TOPIC_ID, contents, manager, put
+from .logs import DIRECTORY_IDS, TOPIC_ID, contents, manager, put
 
 
 def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
@@ -280,3 +280,29 @@ def test_a_damaged_checkpoint_only_costs_time(tmp_path: Path, name: str, content
     assert again.load() == []
     log = again.get("t", 0)
     assert log is not None and contents(log) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_directory_that_fails_while_checkpoints_are_written_keeps_its_last_one(tmp_path: Path) -> None:
+    """Its disk may return. With an empty checkpoint, deleted records would come back with it."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    logs = manager(good, bad)
+    logs.load()
+    for topic, directory in (("g", DIRECTORY_IDS[0]), ("b", DIRECTORY_IDS[1])):
+        log = logs.get_or_create(topic, 0, TOPIC_ID, directory_id=directory)
+        put(log, b"a", b"b", b"c")
+        log.high_watermark = 3
+        log.increment_log_start_offset(1, "test")
+    run_steps(logs.checkpoint_log_start_offsets())
+    log = logs.get("g", 0)
+    assert log is not None
+    log.increment_log_start_offset(2, "test")
+    steps = logs.checkpoint_log_start_offsets()
+    write_good = next(steps)
+    assert write_good is not None
+    logs.mark_offline(bad)  # while a thread writes the file of the other directory
+    write_good()
+    run_steps(steps)
+    again = manager(good, bad)
+    again.load()
+    found = again.get("b", 0)
+    assert found is not None and found.log_start_offset == 1

@@ -443,7 +443,10 @@ class LogManager:
 
     def _checkpoint(self, name: str) -> Iterator[Step]:
         for directory in self.online_dirs():
-            yield from self._checkpoints.write(directory, name)
+            # Another one may have failed while the last file was written. It has no logs here any more, and
+            # must keep its checkpoint for the next start.
+            if self.is_online(directory):
+                yield from self._checkpoints.write(directory, name)
 
     def lower_checkpoints(self, truncated: Iterable[PartitionLog]) -> None:
         """Corrects the checkpoints of truncated logs, before anything is appended to them. Raises

@@ -276,6 +276,35 @@ def test_a_partition_waits_for_its_directory_and_is_not_created_again_in_another
         node.kill()
 
 
+def test_a_stray_log_that_cannot_be_renamed_takes_only_its_directory_offline(tmp_path: Path) -> None:
+    """The name of the log is assigned to this broker, but the log belongs to another topic."""
+    dirs = [tmp_path / "first", tmp_path / "second"]
+    extra = {"log.dirs": ",".join(map(str, dirs)), "metadata.log.dir": tmp_path / "metadata"}
+    node = Node(tmp_path / "node", extra=extra)
+    node.format()
+    try:
+        node.start()
+        names = ["a", "b"]  # one in each directory
+        assert create(node, *names) == set(names)
+        kept = {name: produce(node, name, 5) for name in names}
+        (away,) = [name for name in names if (dirs[1] / f"{name}-0").exists()]
+        (here,) = {*names} - {away}
+        assert node.stop() == 0
+        log = dirs[1] / f"{away}-0"
+        (log / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+        if subprocess.run(["chattr", "+i", str(log)], check=False, capture_output=True).returncode:
+            pytest.skip("a directory that cannot be renamed needs root and chattr")
+        try:
+            node.start()
+            assert read_partition(node.bootstrap, here, 0) == list(kept[here].values())
+            assert str(dirs[1]) in complaints(node) and not produce(node, away, 1)
+            assert node.stop() == 0
+        finally:
+            subprocess.run(["chattr", "-i", str(log)], check=True)
+    finally:
+        node.kill()
+
+
 def test_a_new_follower_goes_to_another_directory_if_the_first_choice_has_failed(tmp_path: Path) -> None:
     """Nobody has noticed the failure, because the directory has no logs yet."""
     (port,) = free_ports(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -294,6 +295,34 @@ def test_a_stray_whose_name_is_assigned_to_this_broker_is_renamed_with_its_recor
     assert aside.startswith("t-0.") and b"a" in (tmp_path / "d" / aside / f"{0:020d}.log").read_bytes()
     again = manager(tmp_path / "d", file_delete_delay_ms=0)
     assert again.load() == [] and len(again) == 1 and aside in names(tmp_path / "d")
+
+
+def test_a_stray_that_cannot_be_renamed_does_not_keep_the_other_strays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory fails alone, as with any other error of a disk."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    logs = manager(good, bad)
+    logs.load()
+    for topic, directory in (("b", DIRECTORY_IDS[1]), ("b2", DIRECTORY_IDS[1]), ("g", DIRECTORY_IDS[0])):
+        put(logs.get_or_create(topic, 0, TOPIC_ID, directory_id=directory), b"a")
+    rename = os.rename
+
+    def refuse(source: str, target: str) -> None:
+        if source.startswith(str(bad)):
+            raise OSError(errno.ENOSPC, "No space left on device", source)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    failed: list[str] = []
+
+    def fail(failure: LogDirFailure) -> None:
+        failed.append(failure.directory)
+        logs.mark_offline(Path(failure.directory))
+
+    logs.delete_strays(lambda *_: True, lambda *_: True, fail)
+    assert failed == [str(bad)]
+    assert len(logs) == 0 and [name for name in names(good) if name.endswith("-stray")]
 
 
 def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> None:

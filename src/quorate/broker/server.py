@@ -308,7 +308,9 @@ class BrokerServer:
             known = image.topics.by_name.get(topic)
             return known is not None and self.node_id in _replicas(known.partitions.get(partition))
 
-        strays = self.logs.delete_strays(functools.partial(_is_stray, image, self.node_id), wants_name)
+        strays = self.logs.delete_strays(
+            functools.partial(_is_stray, image, self.node_id), wants_name, self._storage_failed
+        )
         # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):

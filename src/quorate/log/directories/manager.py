@@ -234,8 +234,12 @@ class LogManager:
         self,
         is_stray: IsStray,
         wants_name: Callable[[str, int], bool] = lambda _topic, _partition: False,
+        failed: Callable[[LogDirFailure], None] | None = None,
     ) -> int:
         """Deletes the logs that the metadata does not assign to this broker. Returns their number.
+
+        `failed` is called with the failure of a directory, whose strays stay there. Without it, the failure
+        is raised.
 
         Two kinds are only renamed to `-stray`, because their origin is uncertain (Kafka renames all
         strays): logs without a topic id, and logs whose name the metadata assigns to this broker
@@ -243,9 +247,16 @@ class LogManager:
         """
         found = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in found:
+            if not self.is_online(log.dir.parent):  # it has failed meanwhile
+                continue
             if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
-                strays.rename(log)
+                try:
+                    strays.rename(log)
+                except LogDirFailure as failure:
+                    if failed is None:
+                        raise
+                    failed(failure)
             else:
                 logger.info("[LogManager] Deleting stray log %s", log.dir)
                 self.delete(log.topic, log.partition)

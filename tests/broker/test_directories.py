@@ -176,6 +176,16 @@ def test_a_failed_directory_takes_only_its_replicas_offline(two):
     assert not two.logs.is_online(second)
 
 
+def test_a_log_that_was_moved_is_served_although_its_old_directory_fails(two):
+    """The operator has moved it while the broker was stopped. The controller does not know that yet, and the
+    log has not been used since the start."""
+    first, second = two.config.log_dirs
+    two.logs.get_or_create("t", 1, topic_id_of("t"), directory_id=FIRST)
+    two.replicas.go_offline(two.logs.mark_offline(second), SECOND)
+    assert outcome(two.ask(produce("t", (1, batch_of(b"a"))))) == ErrorCode.NONE
+    assert (first / "t-1").is_dir()
+
+
 class Follows(FollowsByOpening):
     """Notes the partitions that are copied."""
 

@@ -261,6 +261,7 @@ class ReplicaManager:
                 image = self.metadata.partition(topic, index)
                 if (
                     not partition.has_log
+                    and self.logs.get(topic, index) is None  # else the log is in another directory
                     and image is not None
                     and self.node_id in image.replicas
                     and self._is_offline(image.directory(self.node_id))

@@ -383,6 +383,29 @@ def test_the_log_of_an_earlier_topic_in_another_directory_is_renamed(
     assert again.load() == [] and len(again) == 1
 
 
+@pytest.mark.parametrize("old", [0, 1])
+def test_a_log_of_an_earlier_topic_that_cannot_be_renamed_takes_only_its_own_directory_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: int
+) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    for number, topic_id in {old: TOPIC_ID, 1 - old: bytes(15) + b"\x09"}.items():
+        logs = manager(dirs[number])
+        logs.load()
+        put(logs.get_or_create("t", 0, topic_id), b"%d" % number)
+        logs.close()
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", source)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    logs = manager(*dirs)
+    failures = logs.load(is_stray=lambda _topic, _partition, topic_id: topic_id == TOPIC_ID)
+    assert [failure.directory for failure in failures] == [str(dirs[old])]
+    assert logs.online_dirs() == [dirs[1 - old]]
+    log = logs.get("t", 0)
+    assert log is not None and contents(log) == [(0, b"%d" % (1 - old))]
+
+
 def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_name(tmp_path: Path) -> None:
     """The thread that renames deleted directories may be waiting for a disk."""
     dirs = [tmp_path / "a", tmp_path / "b"]

@@ -129,7 +129,7 @@ class LogManager:
             if not self._online[directory]:
                 continue
             try:
-                self._load_directory(directory, overrides_of, progress, is_stray)
+                self._load_directory(directory, overrides_of, progress, is_stray, fail)
                 self._loaded.add(directory)
             except LogDirFailure as e:
                 fail(directory, e)
@@ -146,6 +146,7 @@ class LogManager:
         overrides_of: Callable[[str], Mapping[str, Any]] | None,
         progress: Progress | None,
         is_stray: IsStray | None,
+        fail: Callable[[Path, LogDirFailure], None],
     ) -> None:
         text = str(directory)
         clean = clean_shutdown.read(text) is not None
@@ -189,7 +190,7 @@ class LogManager:
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
                 continue
-            if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray):
+            if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray, fail):
                 continue
             committed = offsets[HIGH_WATERMARKS].get(key, 0)
             if committed > log.log_end_offset:
@@ -218,16 +219,28 @@ class LogManager:
             [log for key, log in logs.items() if log.recovery_point < points.get(key, 0)], self.is_online
         )
 
-    def _resolve_duplicate(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
+    def _resolve_duplicate(
+        self,
+        log: PartitionLog,
+        known: PartitionLog,
+        is_stray: IsStray | None,
+        fail: Callable[[Path, LogDirFailure], None],
+    ) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
-        `known`. Raises LogDirFailure if the metadata does not decide between them."""
+        `known`. Calls `fail` if the directory of `known` cannot be written. Raises LogDirFailure if that of
+        `log` cannot, or if the metadata does not decide between them."""
         assigned = None
         if self._assigned_directory is not None and log.topic_id and log.topic_id == known.topic_id:
             assigned = self._directories_by_id.get(self._assigned_directory(log.topic_id, log.partition))
         stray = strays.stray_of(log, known, is_stray, assigned)
         if stray is known:
             self._forget(known.topic, known.partition)
-        strays.rename(stray)
+        try:
+            strays.rename(stray)
+        except LogDirFailure as failure:
+            if stray is log:
+                raise
+            fail(known.dir.parent, failure)
         return stray is known
 
     def delete_strays(

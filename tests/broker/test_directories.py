@@ -121,6 +121,24 @@ def test_the_only_replica_keeps_its_directory_if_that_could_not_be_loaded(tmp_pa
     world.close()
 
 
+def test_a_replica_whose_directory_the_metadata_does_not_know_is_not_created_beside_an_unread_one(tmp_path):
+    """Below the metadata.version of directories. Its records may be in the directory that was not read."""
+    world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
+    world.logs.mark_offline(world.config.log_dirs[1])
+    world.replicas.has_unread_directory = True
+    world.replicas.go_offline((), SECOND)
+    found = topic_id_of("f")
+    world.logs.get_or_create("f", 0, found)
+    for topics, outcomes in (
+        ({"t": {0: registration()}, "f": {0: registration()}}, (ErrorCode.KAFKA_STORAGE_ERROR, 0)),
+        ({"t": {0: registration(leader_epoch=1, partition_epoch=1)}}, (ErrorCode.KAFKA_STORAGE_ERROR,)),
+    ):
+        world.publish(image_of(topics))
+        for name, expected in zip(topics, outcomes, strict=True):
+            assert outcome(world.ask(produce(name, (0, batch_of(b"a"))))) == expected
+    world.close()
+
+
 def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_path, caplog):
     """The other replicas would truncate their logs to its empty one."""
     world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1, 2), GONE)}}))

@@ -235,14 +235,16 @@ def test_a_disk_that_returns_with_the_log_of_an_earlier_topic_takes_no_other_dis
         node.kill()
 
 
+@pytest.mark.parametrize("release", [None, "3.6"])
 @pytest.mark.parametrize("broken", ["log", "directory"])
 def test_a_partition_waits_for_its_directory_and_is_not_created_again_in_another(
-    tmp_path: Path, broken: str
+    tmp_path: Path, broken: str, release: str | None
 ) -> None:
-    """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one."""
+    """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one. In
+    release 3.6 the metadata does not say in which directory a replica is."""
     dirs = [tmp_path / "first", tmp_path / "second"]
     extra = {"log.dirs": ",".join(map(str, dirs)), "metadata.log.dir": tmp_path / "metadata"}
-    node = Node(tmp_path / "node", extra=extra)
+    node = Node(tmp_path / "node", extra=extra, release=release, static=release is not None)
     node.format()
     try:
         node.start()

@@ -320,6 +320,7 @@ class BrokerServer:
         # Before the replicas are started: a directory that could not be loaded is not a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
+                self.replicas.has_unread_directory = True
                 self.replicas.go_offline((), self.directory_ids.get(directory))
         self.replicas.apply_image(image)
         logger.info(

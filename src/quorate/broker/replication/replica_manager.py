@@ -106,6 +106,8 @@ class ReplicaManager:
         self._offline_directories: set[bytes] = set()
         self.online_directories: frozenset[bytes] | None = None
         """Set if a directory could not be read at startup. Its id is unknown, but not one of these."""
+        self.has_unread_directory = False
+        """Whether there may be logs that were not found at startup, because their directory was offline."""
 
     # --- looking up -------------------------------------------------------------------------------
 
@@ -282,9 +284,13 @@ class ReplicaManager:
                 self._notify_leadership(gone, None)
 
     def _is_offline(self, directory_id: bytes) -> bool:
-        """Whether the directory failed. A replica assigned to it must not be created in another one."""
+        """Whether the directory failed. A replica assigned to it must not be created in another one. A
+        metadata.version without directories does not say where a replica is: it may be in one that was not
+        read."""
         if directory_id in self._offline_directories:
             return True
+        if directory_id == MIGRATING_DIRECTORY:
+            return self.has_unread_directory
         online = self.online_directories
         return (
             online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS

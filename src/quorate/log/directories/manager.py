@@ -19,7 +19,7 @@ from quorate.log.config import LONG_MAX, LogConfig
 from quorate.log.directories import clean_shutdown, strays
 from quorate.log.directories.deletion import LogDeletion
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
-from quorate.log.directories.strays import IsStray
+from quorate.log.directories.strays import Failed, IsStray
 from quorate.log.errors import LogDirFailure, NotALogError
 from quorate.log.files import OpenFiles
 from quorate.log.partition.local_log import parse_directory_name
@@ -120,9 +120,9 @@ class LogManager:
         self._assigned_directory = assigned_directory
         failures: list[LogDirFailure] = []
 
-        def fail(directory: Path, failure: LogDirFailure) -> None:
+        def fail(failure: LogDirFailure) -> None:
             logger.error("[LogManager] %s", failure)
-            self.mark_offline(directory)
+            self.mark_offline(Path(failure.directory))
             failures.append(failure)
 
         for directory in self._dirs:
@@ -132,12 +132,9 @@ class LogManager:
                 self._load_directory(directory, overrides_of, progress, is_stray, fail)
                 self._loaded.add(directory)
             except LogDirFailure as e:
-                fail(directory, e)
+                fail(e)
             except OSError as e:
-                fail(
-                    directory,
-                    LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"),
-                )
+                fail(LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"))
         return failures
 
     def _load_directory(
@@ -146,7 +143,7 @@ class LogManager:
         overrides_of: Callable[[str], Mapping[str, Any]] | None,
         progress: Progress | None,
         is_stray: IsStray | None,
-        fail: Callable[[Path, LogDirFailure], None],
+        fail: Failed,
     ) -> None:
         text = str(directory)
         clean = clean_shutdown.read(text) is not None
@@ -220,39 +217,27 @@ class LogManager:
         )
 
     def _resolve_duplicate(
-        self,
-        log: PartitionLog,
-        known: PartitionLog,
-        is_stray: IsStray | None,
-        fail: Callable[[Path, LogDirFailure], None],
+        self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, fail: Failed
     ) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
-        `known`. Calls `fail` if the directory of `known` cannot be written. Raises LogDirFailure if that of
-        `log` cannot, or if the metadata does not decide between them."""
+        `known`. Raises LogDirFailure if the metadata does not decide between them, or if `log` cannot be
+        renamed."""
         assigned = None
         if self._assigned_directory is not None and log.topic_id and log.topic_id == known.topic_id:
             assigned = self._directories_by_id.get(self._assigned_directory(log.topic_id, log.partition))
         stray = strays.stray_of(log, known, is_stray, assigned)
         if stray is known:
             self._forget(known.topic, known.partition)
-        try:
-            strays.rename(stray)
-        except LogDirFailure as failure:
-            if stray is log:
-                raise
-            fail(known.dir.parent, failure)
+        strays.rename(stray, fail if stray is known else None)
         return stray is known
 
     def delete_strays(
         self,
         is_stray: IsStray,
         wants_name: Callable[[str, int], bool] = lambda _topic, _partition: False,
-        failed: Callable[[LogDirFailure], None] | None = None,
+        failed: Failed | None = None,
     ) -> int:
         """Deletes the logs that the metadata does not assign to this broker. Returns their number.
-
-        `failed` is called with the failure of a directory, whose strays stay there. Without it, the failure
-        is raised.
 
         Two kinds are only renamed to `-stray`, because their origin is uncertain (Kafka renames all
         strays): logs without a topic id, and logs whose name the metadata assigns to this broker
@@ -264,12 +249,7 @@ class LogManager:
                 continue
             if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
-                try:
-                    strays.rename(log)
-                except LogDirFailure as failure:
-                    if failed is None:
-                        raise
-                    failed(failure)
+                strays.rename(log, failed)
             else:
                 logger.info("[LogManager] Deleting stray log %s", log.dir)
                 self.delete(log.topic, log.partition)

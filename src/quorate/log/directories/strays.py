@@ -14,6 +14,9 @@ logger = logging.getLogger(__name__)
 IsStray = Callable[[str, int, bytes | None], bool]
 """Whether the metadata does not assign the log of (topic, partition, topic id) to this broker."""
 
+Failed = Callable[[LogDirFailure], None]
+"""Takes the directory of a failure offline."""
+
 
 def stray_of(
     log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, assigned: Path | None
@@ -46,11 +49,17 @@ def stray_of(
     )
 
 
-def rename(log: PartitionLog) -> None:
-    """Renames the directory of a stray log to `-stray`."""
+def rename(log: PartitionLog, failed: Failed | None = None) -> None:
+    """Renames the directory of a stray log to `-stray`. A failure goes to `failed`; without it, it is
+    raised."""
     was = log.dir
+    try:
+        target = log.rename_for_delete("stray")
+    except LogDirFailure as failure:
+        if failed is None:
+            raise
+        failed(failure)
+        return
     logger.warning(
-        "[LogManager] %s is not the log that the metadata assigns to this name; renamed to %s",
-        was,
-        log.rename_for_delete("stray"),
+        "[LogManager] %s is not the log that the metadata assigns to this name; renamed to %s", was, target
     )

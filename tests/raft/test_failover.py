@@ -109,10 +109,31 @@ def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     asks(r, pre_vote(3), 0.1)
-    r.step(m.Timeout(), 0.129)
+    r.step(m.Timeout(), 0.249)
     assert r.state.role is Role.FOLLOWER
-    r.step(m.Timeout(), 0.161)
+    r.step(m.Timeout(), 0.351)
     assert r.state.role is Role.PROSPECTIVE
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_a_replica_waits_no_longer_for_another_one_that_is_gone(lost: int) -> None:
+    r = replica(1, voters=4)
+    r.step(m.PeerLost(address(2)), 0.1)
+    asks(r, pre_vote(3), 0.1)
+    r.step(m.PeerLost(address(lost)), 0.13)
+    assert r.state.role is (Role.PROSPECTIVE if lost == 3 else Role.FOLLOWER)
+
+
+def test_a_prospective_waits_no_longer_for_another_one_that_is_gone() -> None:
+    r = replica(3)
+    r.step(m.PeerLost(address(2)), 0.1)
+    r.step(m.Timeout(), 0.121)
+    asks(r, pre_vote(1, 3), 0.122)
+    request = next(q for q in r.state.link(address(1)).in_flight.values() if isinstance(q, m.Vote))
+    r.step(m.Replied(m.Peer(1, address(1)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
+    assert r.state.role is Role.PROSPECTIVE
+    r.step(m.PeerLost(address(1)), 0.124)
+    assert r.state.role is Role.CANDIDATE
 
 
 def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
@@ -142,7 +163,7 @@ def test_one_of_two_simultaneous_prospectives_becomes_a_candidate_first(
     request = next(q for q in r.state.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
     r.step(m.Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
     assert r.state.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
-    r.step(m.Timeout(), 0.183)
+    r.step(m.Timeout(), 0.373)
     assert r.state.role is Role.CANDIDATE
 
 

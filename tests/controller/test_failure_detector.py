@@ -82,7 +82,7 @@ def test_a_broker_that_lost_its_connections_and_refuses_new_ones_has_ended() -> 
     world.detector.suspect(1, world.now)
     world.run(1.0)
     assert world.ended == [SESSION]
-    assert [round(at - lost_at, 3) for at, _ in world.probed] == [0.05, 0.25, 0.45]
+    assert [round(at - lost_at, 3) for at, _ in world.probed] == [0.05, 0.2, 0.35]
 
 
 @pytest.mark.parametrize("answer", [ACCEPTED, UNKNOWN])
@@ -156,7 +156,7 @@ def test_a_broker_that_reconnects_during_a_probe_is_no_longer_suspected() -> Non
     world = World().reach()
     world.answers[INTERNAL] = REFUSED
     world.detector.suspect(1, world.now)
-    world.run(0.3)
+    world.run(0.05 + PAUSE_S * 1.5)  # two refusals
     world.now = world.detector.next_due()
     (last,) = world.begin()
     world.connected.add(SESSION)
@@ -171,7 +171,7 @@ def test_a_lost_connection_starts_the_count_of_refusals_again() -> None:
     world.answers[INTERNAL] = REFUSED
     for _ in range(100):
         world.detector.suspect(1, world.now)
-        world.run(0.4)  # two refusals
+        world.run(0.3)  # two refusals
     assert not world.ended
 
 
@@ -192,7 +192,7 @@ def test_a_probe_decides_only_about_the_incarnation_that_it_examined(replaced: B
     world = World().reach()
     world.answers[INTERNAL] = REFUSED
     world.detector.suspect(1, world.now)
-    world.run(0.3)
+    world.run(0.05 + PAUSE_S * 1.5)  # two refusals
     world.now = world.detector.next_due()
     (last,) = world.begin()
     world.register(replaced)
@@ -227,7 +227,7 @@ def test_a_probe_of_an_earlier_term_decides_nothing() -> None:
     world = World().reach()
     world.answers[INTERNAL] = REFUSED
     world.detector.suspect(1, world.now)
-    world.run(0.3)
+    world.run(0.05 + PAUSE_S * 1.5)  # two refusals
     world.now = world.detector.next_due()
     (last,) = world.begin()
     world.detector.term_ended()

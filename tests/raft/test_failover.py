@@ -16,9 +16,18 @@ from quorate.protocol.schema import Request, Response
 from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.runtime.wire.requests import encode_request
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
-from tests.raft.nodes import MemoryTransport, Network, Node, dynamic, format_dynamic
+from tests.raft.nodes import (
+    MemoryTransport,
+    Network,
+    Node,
+    context,
+    dynamic,
+    format_dynamic,
+    leader_of,
+)
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address, directory, voter
 
 OBSERVER = ReplicaKey(9, directory(9))
@@ -435,6 +444,37 @@ def test_a_leader_that_stops_waits_for_its_last_records_to_commit(tmp_path: Path
         for node in others:
             await node.machine.until(lambda machine=node.machine: b"b" in machine.values)
         for node in others:
+            await node.kill()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("leader_lost", [True, False])
+def test_a_follower_answers_a_pre_vote_when_it_could_have_noticed_that_the_leader_is_gone(
+    tmp_path: Path, leader_lost: bool
+) -> None:
+    """The connections of a dead leader are reset one after the other, and the other voter was first."""
+
+    async def main() -> None:
+        network = Network()
+        nodes = []
+        for i in (1, 2, 3):
+            format_dynamic(tmp_path / str(i), dynamic(1, 2, 3))
+            nodes.append(await Node(network, tmp_path / str(i), i).start())
+        leader = await leader_of(nodes)
+        await leader.commit(b"a")
+        follower, other = (node for node in nodes if node is not leader)
+        await follower.machine.until(lambda: b"a" in follower.machine.values)
+        client = follower.client
+        end = client.log.end_offset
+        request = encode_request(pre_vote(other.id, follower.id, (end, client.epoch), client.epoch))
+        answer = asyncio.ensure_future(client.handle(context(52, 2), request))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        if leader_lost:
+            client.driver.step(m.PeerLost(address(leader.id)))
+        response = await answer
+        assert response.topics[0].partitions[0].vote_granted is leader_lost  # type: ignore[attr-defined]
+        for node in nodes:
             await node.kill()
 
     asyncio.run(main())

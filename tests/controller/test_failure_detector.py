@@ -82,7 +82,7 @@ def test_a_broker_that_lost_its_connections_and_refuses_new_ones_has_ended() -> 
     world.detector.suspect(1, world.now)
     world.run(1.0)
     assert world.ended == [SESSION]
-    assert [round(at - lost_at, 3) for at, _ in world.probed] == [0.05, 0.2, 0.35]
+    assert [round(at - lost_at, 3) for at, _ in world.probed] == [0.05, 0.25, 0.45]
 
 
 @pytest.mark.parametrize("answer", [ACCEPTED, UNKNOWN])
@@ -171,7 +171,7 @@ def test_a_lost_connection_starts_the_count_of_refusals_again() -> None:
     world.answers[INTERNAL] = REFUSED
     for _ in range(100):
         world.detector.suspect(1, world.now)
-        world.run(0.3)  # two refusals
+        world.run(0.4)  # two refusals
     assert not world.ended
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a listener that resets its connections, and refuses new ones, on request."""
+"""A TCP proxy in front of a listener that resets its connections on request."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ REFUSALS = 3
 FIRST_PAUSE_S = 0.05
 """The time from the loss of a connection to the first probe. A process that ends closes its listeners and
 its connections one after the other."""
-PAUSE_S = 0.15
+PAUSE_S = 0.2
 """The time from a refusal to the next probe. A live broker whose connections were reset reconnects its
 metadata replica sooner (`controller.quorum.retry.backoff.ms`)."""
 NEW_TERM_PAUSE_S = 0.3

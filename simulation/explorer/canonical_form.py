@@ -36,6 +36,7 @@ EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
             "membership_record",  # no replica joins by itself here
             "voter_sets_seen_upto",
             "deferred_epoch",  # compared with the epoch, see `canonical_core`
+            "deferred_to",  # how long the replica waits for this one
             "links",  # see `canonical_links`
             # They decide between two leaders of one epoch, which are a violation already.
             "leader_confirmed_epoch",

@@ -44,6 +44,9 @@ class ControllerConfig:
     too (`BrokerSessions.connection_lost`). Without a closed connection, a session lasts for its whole
     timeout.
     """
+    probe_brokers: bool = False
+    """Whether the controller connects to the listeners of brokers, to fence a broker whose process has ended
+    before its session expires."""
     max_idle_interval_s: float = 0.5
     """The time without a record after which a NoOpRecord is written. 0 disables it."""
     leader_imbalance_check_interval_s: float | None = 300.0
@@ -93,6 +96,7 @@ class ControllerConfig:
             delete_topic_enable=get("delete.topic.enable"),
             broker_session_timeout_s=get("broker.session.timeout.ms") / 1000,
             lost_connection_grace_s=max(3.0, 1.5 * get("broker.heartbeat.interval.ms") / 1000),
+            probe_brokers=get("quorate.broker.probe.enable"),
             max_idle_interval_s=get("metadata.max.idle.interval.ms") / 1000,
             leader_imbalance_check_interval_s=float(get("leader.imbalance.check.interval.seconds"))
             if rebalances

@@ -183,8 +183,11 @@ class PeriodicTasks:
             try:
                 records, left = fencing.fence_expired(state.view(), session, continuation)
                 if records and continuation is None:
+                    ended = session in state.broker_sessions.ended
                     state.log_info(
-                        "Fencing broker %d at epoch %d because its session has timed out.", *session
+                        "Fencing broker %d at epoch %d because its %s.",
+                        *session,
+                        "process has ended" if ended else "session has timed out",
                     )
                 written = state.write(records) if records else state.last_written
             except BaseException:

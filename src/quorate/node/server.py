@@ -233,8 +233,8 @@ class KafkaServer:
         )
         await self.controller.start()
         dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
-        dispatcher.register_all(self.raft.routes)
-        dispatcher.register_all(self.controller.routes)
+        # The controller records the connections of Fetches, which Raft answers.
+        dispatcher.register_all({**self.raft.routes, **self.controller.routes})
         await self._serve(config.controller_listeners, dispatcher, open_file_limit)
         self._phase("controller serves")
 

@@ -20,6 +20,8 @@ Session = tuple[int, int]
 _RECENT_CONTACTS = 9
 """The contacts that are kept of each session. Nine contacts give eight intervals, so that an additional
 early heartbeat does not hide the regular interval."""
+_EXPIRED_FOR_S = 0.002
+"""An expired session is set back by this time beyond its end, which is more than the rounding of times."""
 _INTERVALS_OF_GRACE = 1.5
 """A broker reconnects for its next heartbeat, which may be late."""
 
@@ -44,6 +46,8 @@ class BrokerSessions:
     """The end offset of the newest snapshot that each broker reported."""
     disconnected: set[Session] = field(default_factory=set)
     """Sessions whose connection was closed since their last contact."""
+    ended: set[Session] = field(default_factory=set)
+    """Sessions of brokers whose process has ended, until the broker is fenced."""
     continuations: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions that are not complete."""
     predecessor: Session | None = None
@@ -63,6 +67,7 @@ class BrokerSessions:
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
         self.disconnected.clear()
+        self.ended.clear()
         self.continuations.clear()
         self.predecessor = None
         for registration in registrations:
@@ -89,6 +94,7 @@ class BrokerSessions:
             recent = self.recent[broker_id, epoch] = deque(maxlen=_RECENT_CONTACTS)
         recent.append(now)
         self.disconnected.discard((broker_id, epoch))
+        self.ended.discard((broker_id, epoch))
         if self.predecessor == (broker_id, epoch):
             self.predecessor = None  # this process has the session: it was active before
 
@@ -107,6 +113,15 @@ class BrokerSessions:
             )
             grace_s = max(grace_s, _INTERVALS_OF_GRACE * longest_s)
             self.contacts[session] = min(last, now - self.session_timeout_s + grace_s)
+
+    def end(self, broker_id: int, epoch: int, now: float) -> None:
+        """Lets a session expire now, because the process of the broker has ended."""
+        session = (broker_id, epoch)
+        last = self.contacts.get(session)
+        if last is not None:
+            self.disconnected.add(session)
+            self.ended.add(session)
+            self.contacts[session] = min(last, now - self.session_timeout_s - _EXPIRED_FOR_S)
 
     def extend_all(self, seconds: float, now: float) -> None:
         """Extends every session by the time in which this controller was stalled.
@@ -140,7 +155,7 @@ class BrokerSessions:
 
         The session becomes the last one, so that it does not keep other brokers from being fenced.
         """
-        self.contacts.setdefault(session, now - self.session_timeout_s - 0.001)
+        self.contacts.setdefault(session, now - self.session_timeout_s - _EXPIRED_FOR_S)
 
     def next_expiry(self) -> float:
         """The earliest time at which a session may expire, or infinity if there is no session."""
@@ -153,6 +168,7 @@ class BrokerSessions:
         for session in [s for s in self.contacts if s[0] == broker_id and s[1] != keep_epoch]:
             del self.contacts[session]
             self.disconnected.discard(session)
+            self.ended.discard(session)
         for session in [s for s in self.recent if s[0] == broker_id and s[1] != keep_epoch]:
             del self.recent[session]
 

@@ -22,6 +22,7 @@ from quorate.raft.core.state import RaftState
 from quorate.raft.types import (
     NO_ENDPOINTS,
     TRANSITIONS,
+    Address,
     Endpoints,
     OffsetEpoch,
     QuorumState,
@@ -34,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 QUICK_AGAIN_S = (0.020, 0.050)  # between two quick pre-votes, while they are refused
 SPLIT_VOTE_S = (0.010, 0.050)  # after a lost election; doubles with each further one
-GIVE_WAY_S = (
-    0.030,
-    0.060,
-)  # a replica that has granted a pre-vote does not become a candidate itself, once an epoch
+GIVE_WAY_S = (0.150, 0.250)
+"""How long a replica that has granted a pre-vote does not become a candidate itself, once an epoch. On a busy
+machine, the Vote of the other one may follow its pre-vote by 50 ms. If this one became a candidate before, the
+votes would be split, which takes longer than this wait."""
 
 
 def _transition_to(r: RaftState, role: Role) -> None:
@@ -207,7 +208,21 @@ def defer_to(r: RaftState, other: ReplicaKey, last: OffsetEpoch, now: float) -> 
         election.not_before = until
     else:
         return
-    r.deferred_epoch = r.epoch
+    r.deferred_epoch, r.deferred_to = r.epoch, other.id
+
+
+def end_deferral(r: RaftState, lost: Address, now: float) -> None:
+    """Ends the wait for a replica that was let go first and whose connection is lost now."""
+    if r.deferred_epoch != r.epoch or r.voters.address(r.deferred_to, r.params.listener_name) != lost:
+        return
+    f, election = r.following, r.election
+    if f is not None:
+        if f.quick_pre_vote_at != NEVER:
+            f.quick_pre_vote_at = min(f.quick_pre_vote_at, now)
+    elif r.role is Role.PROSPECTIVE and election is not None:
+        election.not_before = min(election.not_before, now)
+    elif r.role is Role.UNATTACHED and r.voted is None:
+        r.election_deadline = min(r.election_deadline, now)
 
 
 def request_votes_soon(r: RaftState, now: float) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps
 from quorate.controller.context import Context, View
 from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
 from quorate.metadata.records import PartitionRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
 
-
-def check_partition_total(total: int) -> None:
-    """Raises POLICY_VIOLATION if a request would create more new partitions than one atomic batch may
+def check_partition_total(view: View, total: int) -> None:
+    """Raises POLICY_VIOLATION if a request would create more partitions than one atomic change may
     create."""
-    if total > MAX_PARTITIONS_PER_REQUEST:
+    if total > view.max_records:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {total}, at most "
-            f"{MAX_PARTITIONS_PER_REQUEST}.",
+            f"Excessively large number of partitions per request: {total}, at most {view.max_records}.",
         )
 
 
@@ -88,8 +86,10 @@ def usable_brokers(view: View) -> Racks:
     )
 
 
-def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
-    """Assignments chosen by the placer. Raises INVALID_REPLICATION_FACTOR."""
+def placed_assignments(
+    view: View, usable: Racks, ctx: Context, count: int, factor: int
+) -> ChangeSteps[list[Assignment]]:
+    """Assignments chosen by the placer, in steps. Raises INVALID_REPLICATION_FACTOR."""
     placer = StripedPlacer(usable, ctx.rng)
     placer.check(factor)
     assignments: list[Assignment] = []
@@ -102,10 +102,22 @@ def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, fact
                 "All brokers are currently fenced or in controlled shutdown.",
             )
         assignments.append((replicas, isr))
+        if not len(assignments) % STEP_PARTITIONS:
+            yield []
     return assignments
 
 
-def new_partition_record(
+def new_partition_records(
+    view: View, topic_id: bytes, first: int, assignments: Sequence[Assignment]
+) -> list[PartitionRecord]:
+    """The records of new partitions of one topic, from partition id `first` on."""
+    return [
+        _new_partition_record(view, topic_id, partition_id, replicas, isr)
+        for partition_id, (replicas, isr) in enumerate(assignments, first)
+    ]
+
+
+def _new_partition_record(
     view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
 ) -> PartitionRecord:
     """The record of a new partition."""

@@ -26,6 +26,8 @@ controller.quorum.election.backoff.max.ms  Longest random wait before another el
 controller.quorum.append.linger.ms  Time that the leader collects records before it writes them. The
     default is 0 here and 25 in Apache Kafka, since records that arrive during a write form the next batch
     anyway.
+quorate.max.records.per.user.op  Most metadata records that one request may write. Above 10000, large
+    changes are metadata transactions, which no node of Apache Kafka should read. Not in Apache Kafka.
 quorate.http.listen  host:port of the HTTP server for /metrics (Prometheus) and /health; empty for none.
     Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.

@@ -15,6 +15,7 @@ from immutables import Map
 from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
 from quorate.metadata.image.cluster_builder import ClusterBuilder
+from quorate.metadata.image.encoded import FRAMES
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.small_images import (
     AclsImage,
@@ -133,13 +134,11 @@ class ImageBuilder:
         """Replays the value of a PartitionRecord without decoding it, and returns True.
 
         Returns False and changes nothing if the value is another record, has an unusual form, or
-        belongs to a topic that was not created by this builder. The caller then uses `replay`.
+        belongs to a topic that does not exist. The caller then uses `replay`.
         """
-        return (
-            self._topics_builder is not None
-            and not self._tags
-            and self._topics_builder.replay_encoded_partition(value)
-        )
+        if self._topics_builder is None and value[:3] not in FRAMES:
+            return False
+        return not self._tags and self._topics.replay_encoded_partition(value)
 
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image after all replayed records. Its provenance is the given offset, epoch and time."""

@@ -57,7 +57,10 @@ def create_topics_in_steps(
     created: list[str] = []
     response = CreateTopicsResponse()
     prohibited: list[TopicResult] = []
-    for topic in request.topics:
+    for index, topic in enumerate(request.topics, 1):
+        if not index % STEP_PARTITIONS:
+            yield records
+            records = []
         name = topic.name
         if name in repeated:
             continue

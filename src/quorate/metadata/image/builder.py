@@ -96,11 +96,11 @@ class ImageBuilder:
         self._topics_touched: set[bytes] = set()
         self._visible: MetadataImage | None = None
         self._transaction: tuple[str | None, int] | None = None
+        self._carried: tuple[Touched, ...] = ()
         if base.transaction is not None:
             self._visible = base
             self._transaction = (base.transaction.name, base.transaction.offset)
-            self._topics_touched |= base.transaction.touched.topics
-            self._configs_touched |= base.transaction.touched.configs
+            self._carried = base.transaction.touched
             base = base.transaction.pending
         self._load(base)
 
@@ -150,7 +150,7 @@ class ImageBuilder:
             return _with(working, journal=journal)
         assert self._visible is not None
         name, begun_at = self._transaction
-        pending = OpenTransaction(name, begun_at, working, touched)
+        pending = OpenTransaction(name, begun_at, working, (*self._carried, touched))
         return _with(self._visible, provenance=provenance, transaction=pending, journal=journal)
 
     def _freeze(self, provenance: Provenance) -> MetadataImage:
@@ -207,7 +207,10 @@ class ImageBuilder:
     def _end(self, record: EndTransactionRecord, offset: int) -> None:
         if self._transaction is None:
             raise MetadataError("no transaction is open")
+        self._topics_touched.update(*[touched.topics for touched in self._carried])
+        self._configs_touched.update(*[touched.configs for touched in self._carried])
         self._visible = self._transaction = None
+        self._carried = ()
 
     def _abort(self, record: AbortTransactionRecord, offset: int) -> None:
         if self._transaction is None:
@@ -216,6 +219,7 @@ class ImageBuilder:
         self._note_touched()
         visible = _with(self._visible, transaction=None)
         self._visible = self._transaction = None
+        self._carried = ()
         self._load(visible)
 
     # Topics

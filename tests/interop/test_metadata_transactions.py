@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
 COMPLETE, UNFINISHED = 10_500, 40_000
 PATIENCE_S = 120.0
+PATIENT = {"controller.quorum.fetch.timeout.ms": 8_000, "controller.quorum.request.timeout.ms": 8_000}
+"""On a busy machine no follower may take a slow leader for dead."""
 
 
 def partition_counts(node: Node) -> dict[str, int]:
@@ -31,7 +33,9 @@ def test_a_java_controller_follows_a_transaction_and_aborts_that_of_a_killed_lea
     """A broker of Apache Kafka that reads the aborted records and later ones at once shows the aborted ones
     (`MetadataBatchLoader`). Therefore the limit of a request is Kafka's unless it is configured. If this
     test finds that they are not shown, Kafka has changed that, and the default can be different."""
-    quorum = MixedQuorum(tmp_path, "qjj", brokers_of="qj", extra=dict(LIMIT), kafka=java.LATEST_VERSION)
+    quorum = MixedQuorum(
+        tmp_path, "qjj", brokers_of="qj", extra={**LIMIT, **PATIENT}, kafka=java.LATEST_VERSION
+    )
     quorum.format()
     late = quorum.brokers.pop()
     with quorum.killed_at_the_end():

@@ -22,9 +22,10 @@ def check_partition_total(view: View, total: int) -> None:
         )
 
 
-Assignment = tuple[Sequence[int], list[int]]
+Assignment = tuple[tuple[int, ...], tuple[int, ...]]
 """The replicas of a partition, and the active ones among them. The active ones are the first ISR, and
-the first of them is the leader."""
+the first of them is the leader. The garbage collector does not track tuples of ints, and a request may
+have hundreds of thousands."""
 
 
 def manual_assignment(
@@ -32,14 +33,14 @@ def manual_assignment(
 ) -> Assignment:
     """An assignment of the request. Raises INVALID_REPLICA_ASSIGNMENT."""
     check_manual_replicas(view, brokers, factor)
-    isr = [broker for broker in brokers if view.is_active(broker)]
+    isr = tuple([broker for broker in brokers if view.is_active(broker)])
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition_id} are "
             "fenced or in controlled shutdown.",
         )
-    return brokers, isr
+    return tuple(brokers), isr
 
 
 def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
@@ -95,13 +96,13 @@ def placed_assignments(
     assignments: list[Assignment] = []
     for _ in range(count):
         replicas = placer.place(factor)
-        isr = [broker for broker in replicas if view.is_active(broker)]
+        isr = tuple([broker for broker in replicas if view.is_active(broker)])
         if not isr:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "All brokers are currently fenced or in controlled shutdown.",
             )
-        assignments.append((replicas, isr))
+        assignments.append((tuple(replicas), isr))
         if not len(assignments) % STEP_PARTITIONS:
             yield []
     return assignments
@@ -118,14 +119,14 @@ def new_partition_records(
 
 
 def _new_partition_record(
-    view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
+    view: View, topic_id: bytes, partition_id: int, replicas: tuple[int, ...], isr: tuple[int, ...]
 ) -> PartitionRecord:
     """The record of a new partition."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
         replicas=list(replicas),
-        isr=isr,
+        isr=list(isr),
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.requests import atomic_changes
 from quorate.controller.requests.atomic_changes import MAX_PARTS_IN_FLIGHT, PART_RECORDS
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.loader import apply_committed
@@ -441,10 +442,11 @@ def test_a_controller_that_leads_again_aborts_its_own_transaction() -> None:
     run(test())
 
 
-def test_a_transaction_that_takes_too_long_is_aborted() -> None:
+def test_a_transaction_that_takes_too_long_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         h = await started()
-        answer = h.send(large(timeout_ms=50))
+        monkeypatch.setattr(atomic_changes, "LONGEST_S", 0.05)
+        answer = h.send(large())
         await until(lambda: h.controller.state.exclusive)
         other = h.send(topics("other"))
         with pytest.raises(KafkaError) as raised:
@@ -453,6 +455,19 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
         await answered(h, other)
         assert set(h.controller.state.image.topics.by_name) == {"other"}
         assert AbortTransactionRecord in map(type, h.records)
+
+    run(test())
+
+
+def test_a_change_whose_request_times_out_while_it_is_prepared_is_not_made() -> None:
+    async def test() -> None:
+        h = await started()
+        end = h.raft.log.end
+        with pytest.raises(KafkaError) as raised:
+            await h.send(large(timeout_ms=1))
+        assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+        assert h.raft.log.end == end
+        assert not h.controller.state.exclusive
 
     run(test())
 

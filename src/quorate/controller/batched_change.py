@@ -16,7 +16,7 @@ from quorate.protocol.schema import Data
 R = TypeVar("R")
 
 STEP_PARTITIONS = 200
-"""The partitions of one step of a preparation, which takes two to four milliseconds."""
+"""The partitions of one step of a preparation, which takes one to two milliseconds."""
 
 ChangeSteps = Generator[list[Data], None, R]
 """The preparation of an atomic change. Each step yields records that follow those of the step before it,

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from quorate.controller.state import ControllerState
 
 PART_RECORDS = 250
-"""The records that are written in one turn of the event loop, which takes two to four milliseconds."""
-MAX_PARTS_IN_FLIGHT = 8
-"""The parts that are written and not committed. Raft writes them as one batch if its disk is slow."""
+"""The records that are written in one turn of the event loop, which takes one to two milliseconds."""
+MAX_PARTS_IN_FLIGHT = 6
+"""The parts that are written and not committed. Those that arrive during one fsync are one batch, which
+Raft builds in one turn of four milliseconds."""
 MAX_PREPARATIONS = 3
 """The last one is exclusive, so that a change completes although others are made all the time."""
 LONGEST_S = 30.0
@@ -63,31 +64,41 @@ class AtomicChanges:
             KafkaError: The handler's error; NOT_CONTROLLER if the leadership is lost; REQUEST_TIMED_OUT
                 if the transaction was aborted because it took too long.
         """
-        state = self._state
-        epoch = state.epoch
-        async with self._turn:
-            self._check(epoch)
-            try:
-                for preparation in range(1, MAX_PREPARATIONS + 1):
-                    state.exclusive = preparation == MAX_PREPARATIONS
-                    values, result = await self._prepare(prepare, epoch)
-                    if state.exclusive:
-                        break
-                    state.exclusive = True
-                    if await self._rechecked(result, epoch):
-                        break
-                    self._release(epoch)
+        epoch = self._state.epoch
+        limit = asyncio.timeout(None if timeout_s == NEVER else timeout_s)
+        try:
+            async with limit, self._turn:
                 try:
-                    async with asyncio.timeout(min(timeout_s, LONGEST_S)):
-                        offset = await self._write(values, name, epoch)
-                except TimeoutError:
-                    raise KafkaError(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        f"{name} was aborted: its {len(values)} records were not written in time.",
-                    ) from None
-                return result.response, respond(result, offset)
-            finally:
-                self._release(epoch)
+                    self._check(epoch)
+                    values, result = await self._prepared(prepare, limit, epoch)
+                    return result.response, respond(result, await self._write(values, name, epoch))
+                finally:
+                    self._release(epoch)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"{name} was aborted: its records were not written in time."
+            ) from None
+
+    async def _prepared(
+        self, prepare: Prepare, limit: asyncio.Timeout, epoch: int
+    ) -> tuple[list[bytes], Result[Any]]:
+        """The values of the records, which are right when this returns, and the result. The change is
+        exclusive then."""
+        for _ in range(MAX_PREPARATIONS - 1):
+            values, result = await self._prepare(prepare, epoch)
+            self._exclude(limit)
+            if await self._rechecked(result, epoch):
+                return values, result
+            self._release(epoch)
+        self._exclude(limit)
+        return await self._prepare(prepare, epoch)
+
+    def _exclude(self, limit: asyncio.Timeout) -> None:
+        """Makes other writes wait, for at most LONGEST_S."""
+        self._state.exclusive = True
+        latest = asyncio.get_running_loop().time() + LONGEST_S
+        when = limit.when()
+        limit.reschedule(latest if when is None else min(when, latest))
 
     async def writable(self) -> None:
         """Waits until no change is exclusive."""

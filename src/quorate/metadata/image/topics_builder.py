@@ -227,6 +227,12 @@ class TopicsBuilder:
             del by_id[topic_id]
             del by_name[removed.name]
             count -= len(removed.partitions)
+            if len(removed.partitions) > len(base.replica_index):
+                for edit, index in ((replicas, base.replica_index), (leaders, base.leader_index)):
+                    for broker_id, topics in index.items():
+                        if topic_id in topics:
+                            edit.drop_topic(broker_id, topic_id)
+                continue
             for partition in removed.partitions:
                 for broker_id in partition.replicas:
                     replicas.drop_topic(broker_id, topic_id)

@@ -103,13 +103,28 @@ def test_a_change_of_more_records_than_a_batch_may_have_is_one_transaction() -> 
     run(test())
 
 
-@pytest.mark.parametrize("partitions", [1, 150])
+@pytest.mark.parametrize("partitions", [1, 150, PART_RECORDS - 1])
 def test_a_small_change_takes_no_transaction(partitions: int) -> None:
     async def test() -> None:
         h = await started()
         end = h.raft.log.end
-        await h.call(large(partitions=partitions))
+        await answered(h, asyncio.ensure_future(h.call(large(partitions=partitions))))
         assert written_since(h, end) == [TopicRecord, PartitionRecord]
+        assert len(h.raft.log.batches[-1].values) == 1 + partitions
+
+    run(test())
+
+
+def test_a_change_that_was_prepared_before_a_downgrade_takes_no_transaction() -> None:
+    async def test() -> None:
+        h = await started()
+        end = h.raft.log.end
+        answer = h.send(large())
+        await asyncio.sleep(0)
+        h.controller.state.write([FeatureLevelRecord(name="metadata.version", feature_level=12)])
+        assert (await answered(h, answer)).topics[0].error_code == ErrorCode.NONE
+        assert written_since(h, end) == [FeatureLevelRecord, TopicRecord, PartitionRecord]
+        assert len(h.raft.log.batches[-1].values) == 1 + MANY
 
     run(test())
 

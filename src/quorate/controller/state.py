@@ -173,8 +173,9 @@ class ControllerState:
         )
         return self._append(first, values, after, atomic)
 
-    def write_part(self, values: list[bytes]) -> int:
-        """Appends the values of some records of a metadata transaction. Returns the last offset.
+    def write_part(self, values: list[bytes], *, atomic: bool = False) -> int:
+        """Appends the values of records, which may be a part of a metadata transaction. Returns the last
+        offset.
 
         Only for the change that has set `exclusive`. Raises as `write` does.
         """
@@ -186,7 +187,7 @@ class ControllerState:
         for offset, value in enumerate(values, first):
             replay_value(builder, value, offset)
         after = builder.finish(offset=first + len(values) - 1, epoch=self.epoch, timestamp_ms=now_ms)
-        return self._append(first, values, after, atomic=False)
+        return self._append(first, values, after, atomic)
 
     def _next_append(self) -> tuple[int, int]:
         """The offset and the timestamp of the next record."""

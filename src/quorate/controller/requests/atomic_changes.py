@@ -141,10 +141,13 @@ class AtomicChanges:
             await self._turn_of_others(epoch)
 
     async def _write(self, values: list[bytes], name: str, epoch: int) -> int:
-        """Writes a transaction. Returns the offset that the response depends on."""
+        """Writes the records, in a transaction if they are many. Returns the offset that the response
+        depends on."""
         state = self._state
         if not values:
             return state.last_written
+        if len(values) <= PART_RECORDS or not state.view().has_large_transactions:
+            return state.write_part(values, atomic=True)
         uncommitted: deque[int] = deque()
         offset = -1
         for start in range(0, len(values), PART_RECORDS):

@@ -25,8 +25,9 @@ def test_the_next_leader_aborts_the_transaction_of_a_killed_one(
         asyncio.run(create(quorum.controllers[first], "complete", COMPLETE))
         quorum.settle()
         dying = quorum.controllers[first]
-        asyncio.run(kill_within(dying, dying.metadata, "unfinished", UNFINISHED))
         others = tuple(i for i in quorum.controllers if i != first)
+        follower = quorum.controllers[others[0]].metadata
+        asyncio.run(kill_within(dying, follower, "unfinished", UNFINISHED))
         second = quorum.leader(among=others)
         asyncio.run(create(quorum.controllers[second], "after", COMPLETE))
         dying.start()

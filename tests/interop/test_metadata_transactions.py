@@ -44,7 +44,7 @@ def test_a_java_controller_follows_a_transaction_and_aborts_that_of_a_killed_lea
             quorum.whole(PATIENCE_S)
             led = quorum.lead("quorate")
             asyncio.run(create(led, "complete", COMPLETE))
-            asyncio.run(kill_within(led, led.data / FOLDER, "unfinished", UNFINISHED))
+            asyncio.run(kill_within(led, quorum.controller(2).data / FOLDER, "unfinished", UNFINISHED))
             assert quorum.leader().impl == "java"
             quorum.create("after", PATIENCE_S)
             assert partition_counts(quorum.broker).items() >= {("complete", COMPLETE), ("after", 1)}

@@ -29,13 +29,14 @@ async def create(leader: Node, name: str, partitions: int) -> None:
         await brokers.create(name, partitions, STAYING)
 
 
-async def kill_within(leader: Node, folder: Path, name: str, partitions: int) -> None:
-    """Kills the leader while it writes the transaction that creates a topic."""
+async def kill_within(leader: Node, follower: Path, name: str, partitions: int) -> None:
+    """Kills the leader while it writes the transaction that creates a topic. A follower, whose folder of the
+    log is given, has parts of it, so that the next leader has them."""
     brokers = Brokers(leader.controller_port)
     await brokers.register(STAYING)
-    before = log_size(folder)
+    before = log_size(follower)
     creation = asyncio.ensure_future(brokers.create(name, partitions, STAYING))
-    while log_size(folder) < before + PART_BYTES:
+    while log_size(follower) < before + PART_BYTES:
         assert not creation.done(), "the change was over before it was seen"
         await asyncio.sleep(0.002)
     leader.kill()

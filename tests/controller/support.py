@@ -239,6 +239,11 @@ class Harness:
         """Every record in the log."""
         return [decode_record(value)[0] for batch in self.raft.log.batches for value in batch.values]
 
+    def records_from(self, offset: int) -> list[Data]:
+        """The records from an offset on."""
+        batches = [batch for batch in self.raft.log.batches if batch.base_offset >= offset]
+        return [decode_record(value)[0] for batch in batches for value in batch.values]
+
 
 class Cluster:
     """An image that is built from records, and calls of handlers on it."""

@@ -104,6 +104,20 @@ def test_usual_partitions_stay_encoded_and_mean_what_their_records_say(version: 
     assert loaded(values) == replayed(values)
 
 
+@pytest.mark.parametrize("size", [1, 3, 64, 1_000])
+def test_partitions_of_an_existing_topic_stay_encoded(size: int) -> None:
+    """The topic is in an earlier batch, as in a metadata transaction. Some partitions are written twice."""
+    rng = random.Random(size)
+    ids = [*range(200), 2_047, 2_048, 5_000, 5_001, 3]
+    values = head(2) + [encode_record(partition(rng, 2, n), 2) for n in ids]
+    image = EMPTY
+    for start in range(0, len(values), size):
+        part = [memoryview(value) for value in values[start : start + size]]
+        image = apply_committed(image, [SnapshotBatch(start, start + len(part) - 1, 1, 5, part, 0)])
+    assert held(image) == [True] * (len(ids) - 1)
+    assert outcome(lambda _: image, values) == outcome(replayed, values)
+
+
 UNUSUAL: dict[str, dict[str, Any]] = {
     "being removed": {
         "replicas": [1, 2],

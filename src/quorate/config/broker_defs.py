@@ -388,6 +388,7 @@ _ROWS: tuple[ConfigDef, ...] = (
     _d("controller.quorum.retry.backoff.ms", INT, "20", at_least(0), importance=LOW),
     _d("quorate.broker.probe.enable", BOOLEAN, "true", importance=LOW),
     _d("quorate.http.listen", STRING, "", importance=LOW),
+    _d("quorate.max.records.per.user.op", INT, "10000", between(10_000, 1_000_000), importance=LOW),
     _d("metrics.num.samples", INT, "2", at_least(1), importance=LOW),
     _d("metrics.sample.window.ms", LONG, "30000", at_least(1), importance=LOW),
     _d(

@@ -6,7 +6,7 @@ to release when they are committed. State changes only where records are replaye
 use asyncio tasks and timers.
 
   context               the input and the result of a handler
-  batched_change        the rest of a change that a handler makes in several batches
+  batched_change        changes that a handler does not make in one call or one batch
   handlers/             one module for each API
   replication/          partition changes and placement of replicas
   brokers/              sessions, connections and failures of brokers

@@ -54,6 +54,7 @@ class Task:
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
+    writes: bool = True
 
 
 class _PartitionScan:
@@ -102,7 +103,7 @@ class PeriodicTasks:
         if config.leader_imbalance_check_interval_s is not None:
             self._tasks.append(Task("elect preferred leaders", self._elect_preferred))
         self._tasks.append(Task("elect unclean leaders", self._elect_unclean))
-        self._tasks.append(Task("time out requests", self._expire_requests))
+        self._tasks.append(Task("time out requests", self._expire_requests, writes=False))
         if config.token_secret is not None:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
@@ -137,11 +138,14 @@ class PeriodicTasks:
 
     def run_due(self, now: float) -> None:
         """Runs the tasks that are due. The round ends if a task loses the leadership. A task that fails
-        is scheduled again."""
+        is scheduled again. While a metadata transaction is being written, tasks that may write wait."""
         for task in self._tasks:
             if task.due <= now and self._state.is_active:
                 task.due = NEVER
-                due = self._run(task, now)
+                if self._state.exclusive and task.writes:
+                    due = now + _PORTION_PAUSE_S
+                else:
+                    due = self._run(task, now)
                 if self._state.is_active:
                     task.due = due
 

@@ -43,7 +43,7 @@ MODULES = (
 RECORDS = (
     "TopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RegisterBrokerRecord",
     "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord",
-    "RegisterControllerRecord",
+    "RegisterControllerRecord", "BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord",
 )  # fmt: skip
 """The records that an active controller writes sooner or later, each in its newest version."""
 

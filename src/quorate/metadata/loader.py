@@ -52,7 +52,7 @@ def apply_committed(image: MetadataImage, batches: Iterable[Batch]) -> MetadataI
     last: Batch | None = None
     for batch in batches:
         for offset, value in enumerate(batch.values, batch.base_offset):
-            _replay(builder, value, offset)
+            replay_value(builder, value, offset)
         last = batch
     if last is None:
         return image
@@ -72,7 +72,7 @@ def load_snapshot(
     written_ms = -1
     for batch in batches:
         for value in batch.values:
-            _replay(builder, value, contained)
+            replay_value(builder, value, contained)
         written_ms = batch.timestamp_ms
     return builder.finish(
         offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms
@@ -114,7 +114,7 @@ class _Steps:
             offset = contained
             for at, value in enumerate(values[start : start + STEP_RECORDS], start):
                 offset = contained if base_offset is None else base_offset + at
-                _replay(self._builder, value, offset)
+                replay_value(self._builder, value, offset)
             self._count += STEP_RECORDS
             yield
             if self._count >= IMAGE_RECORDS:
@@ -127,8 +127,8 @@ class _Steps:
         return self._builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
-def _replay(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
-    """Replays the value of one record."""
+def replay_value(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
+    """Replays the value of one record. Raises MetadataError with offset, record and reason."""
     if len(value) > 1 and value[1] == _PARTITION and builder.take_encoded(bytes(value)):
         return
     try:

@@ -28,6 +28,8 @@ controller.quorum.append.linger.ms  Time that the leader collects records before
     anyway.
 quorate.broker.probe.enable  Whether a controller connects to the listeners of brokers, to fence a broker
     whose process has ended before its session expires. Not in Apache Kafka.
+quorate.max.records.per.user.op  Most metadata records that one request may write. Above 10000, large
+    changes are metadata transactions, which no node of Apache Kafka should read. Not in Apache Kafka.
 quorate.http.listen  host:port of the HTTP server for /metrics (Prometheus) and /health; empty for none.
     Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.

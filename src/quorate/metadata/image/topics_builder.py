@@ -91,9 +91,14 @@ class TopicsBuilder:
         if form is None:
             return False
         partition_id, topic_id, *_ = form.head.unpack_from(value, 3)
-        topic = self._open.get(topic_id)
-        if topic is None or not 0 <= partition_id <= MAX_PARTITION_ID:
+        if not 0 <= partition_id <= MAX_PARTITION_ID:
             return False
+        topic = self._open.get(topic_id)
+        if topic is None:
+            base = self._base.by_id.get(topic_id)
+            if base is None or topic_id in self._removed:
+                return False
+            topic = self._open[topic_id] = _ChangedTopic(base)
         topic.changes[partition_id] = value
         return True
 
@@ -222,6 +227,12 @@ class TopicsBuilder:
             del by_id[topic_id]
             del by_name[removed.name]
             count -= len(removed.partitions)
+            if len(removed.partitions) > len(base.replica_index):
+                for edit, index in ((replicas, base.replica_index), (leaders, base.leader_index)):
+                    for broker_id, topics in index.items():
+                        if topic_id in topics:
+                            edit.drop_topic(broker_id, topic_id)
+                continue
             for partition in removed.partitions:
                 for broker_id in partition.replicas:
                     replicas.drop_topic(broker_id, topic_id)
@@ -264,22 +275,23 @@ def _index_encoded(
     replica_masks: dict[int, int] = {}
     leader_masks: dict[int, int] = {}
     empty = not before
+    first = min(topic.changes, default=0)
     for partition_id, entry in topic.changes.items():
         if (
             not isinstance(entry, bytes)
-            or partition_id >= _BITMASK_LIMIT
+            or partition_id - first >= _BITMASK_LIMIT
             or not (empty or before.entry(partition_id) is None)
         ):
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
-        bit = 1 << partition_id
+        bit = 1 << partition_id - first
         for broker_id in brokers:
             replica_masks[broker_id] = replica_masks.get(broker_id, 0) | bit
         leader_masks[leader] = leader_masks.get(leader, 0) | bit
     for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
         for broker_id, mask in masks.items():
-            edit.add_mask(broker_id, topic.base.id, mask)
+            edit.add_mask(broker_id, topic.base.id, mask << first)
     return others
 
 
@@ -293,8 +305,8 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 _BITMASK_LIMIT = 2048
-"""Changes of partitions below this id are collected as bits of an int. Setting a bit copies the int, which
-is at most 256 bytes long here. Higher ids are collected in a set."""
+"""Changes of partitions are collected as bits of an int if they are in a range of this length. Setting a bit
+copies the int, which is at most 256 bytes long here. Other ids are collected in a set."""
 
 
 class _BrokerIndexBuilder:

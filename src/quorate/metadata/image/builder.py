@@ -140,6 +140,10 @@ class ImageBuilder:
             return False
         return not self._tags and self._topics.replay_encoded_partition(value)
 
+    def take_encoded_run(self, values: Sequence[bytes | memoryview]) -> bool:
+        """Does the same for the values of PartitionRecords of one length."""
+        return not self._tags and self._topics.replay_encoded_run(values)
+
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image after all replayed records. Its provenance is the given offset, epoch and time."""
         provenance = Provenance(offset, epoch, timestamp_ms)

@@ -5,13 +5,14 @@ During the replay of a batch, each changed part is copied only once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image.encoded import decoded, form_of, known_form
+from quorate.metadata.image.encoded import broker_columns, decoded, form_of, known_form, run_of
 from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
     MIGRATING_DIRECTORY,
@@ -93,14 +94,40 @@ class TopicsBuilder:
         partition_id, topic_id, *_ = form.head.unpack_from(value, 3)
         if not 0 <= partition_id <= MAX_PARTITION_ID:
             return False
+        topic = self._existing(topic_id)
+        if topic is None:
+            return False
+        topic.changes[partition_id] = value
+        return True
+
+    def replay_encoded_run(self, values: Sequence[bytes | memoryview]) -> bool:
+        """Does the same for values of one length. Returns False and changes nothing if any of them must
+        be decoded."""
+        run = run_of(values)
+        if run is None or min(run.partition_ids) < 0 or max(run.partition_ids) > MAX_PARTITION_ID:
+            return False
+        topics = {}
+        for topic_id in set(run.topic_ids):
+            topic = self._existing(topic_id)
+            if topic is None:
+                return False
+            topics[topic_id] = topic
+        if len(topics) == 1:
+            topics[run.topic_ids[0]].changes.update(zip(run.partition_ids, run.values, strict=True))
+        else:
+            for partition_id, topic_id, value in zip(*run, strict=True):
+                topics[topic_id].changes[partition_id] = value
+        return True
+
+    def _existing(self, topic_id: bytes) -> _ChangedTopic | None:
+        """The topic to change, or None if it does not exist."""
         topic = self._open.get(topic_id)
         if topic is None:
             base = self._base.by_id.get(topic_id)
             if base is None or topic_id in self._removed:
-                return False
+                return None
             topic = self._open[topic_id] = _ChangedTopic(base)
-        topic.changes[partition_id] = value
-        return True
+        return topic
 
     def replay_partition(self, record: PartitionRecord) -> None:
         """Replays a PartitionRecord."""
@@ -272,11 +299,21 @@ def _index_encoded(
     """Indexes the new partitions that are encoded, with one bit mask for each broker. Returns all other
     changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
-    replica_masks: dict[int, int] = {}
-    leader_masks: dict[int, int] = {}
-    empty = not before
-    first = min(topic.changes, default=0)
-    for partition_id, entry in topic.changes.items():
+    replica_masks: defaultdict[int, int] = defaultdict(int)
+    leader_masks: defaultdict[int, int] = defaultdict(int)
+    first, last = min(topic.changes, default=0), max(topic.changes, default=0)
+    empty = first >= before.end_id
+    columns = None
+    if empty and last - first < _BITMASK_LIMIT:
+        columns = broker_columns(list(topic.changes.values()))
+    if columns is not None:
+        bits = [1 << partition_id - first for partition_id in topic.changes]
+        for column in columns.replicas:
+            for broker_id, bit in zip(column, bits, strict=True):
+                replica_masks[broker_id] |= bit
+        for broker_id, bit in zip(columns.leaders, bits, strict=True):
+            leader_masks[broker_id] |= bit
+    for partition_id, entry in topic.changes.items() if columns is None else ():
         if (
             not isinstance(entry, bytes)
             or partition_id - first >= _BITMASK_LIMIT
@@ -287,8 +324,8 @@ def _index_encoded(
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
         bit = 1 << partition_id - first
         for broker_id in brokers:
-            replica_masks[broker_id] = replica_masks.get(broker_id, 0) | bit
-        leader_masks[leader] = leader_masks.get(leader, 0) | bit
+            replica_masks[broker_id] |= bit
+        leader_masks[leader] |= bit
     for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
         for broker_id, mask in masks.items():
             edit.add_mask(broker_id, topic.base.id, mask << first)

@@ -497,6 +497,21 @@ def test_below_version_2_the_response_has_each_feature() -> None:
     assert update(Cluster(), ("group.version", 1, UPGRADE)).response.results == []
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_result_of_a_feature_that_was_updated_has_kafkas_message(version: int) -> None:
+    (result,) = update(Cluster(), ("group.version", 1, UPGRADE), version=version).response.results
+    assert (result.error_code, result.error_message) == (ErrorCode.NONE, "NONE")
+
+
+def test_version_0_allows_no_downgrade() -> None:
+    cluster = Cluster()
+    update(cluster, ("group.version", 1, UPGRADE))
+    key = UpdateFeaturesRequest.FeatureUpdateKey
+    wanted = key(feature="group.version", max_version_level=0, allow_downgrade=True)
+    result = cluster.run(update_features, UpdateFeaturesRequest(feature_updates=[wanted]), 0)
+    assert (result.response.error_code, result.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+
+
 def test_validate_only_changes_no_level() -> None:
     assert update(Cluster(), ("group.version", 1, UPGRADE), validate_only=True).records == []
 

@@ -1,4 +1,4 @@
-"""The configuration of a topic's logs (LogConfig), with the names and defaults of Apache Kafka 4.1."""
+"""The configuration of a topic's logs (LogConfig), with the names and defaults of Apache Kafka 4.4."""
 
 from __future__ import annotations
 

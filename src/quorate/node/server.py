@@ -32,6 +32,7 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.directories import meta_properties
+from quorate.log.directories.metrics import directory_metrics
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
@@ -250,6 +251,7 @@ class KafkaServer:
             on_fault=self._fail,
             replay=self._replay,
         )
+        self.metrics.add("kafka_log_LogManager", partial(directory_metrics, broker.logs))
         await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
         dispatcher = Dispatcher(

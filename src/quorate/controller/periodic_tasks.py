@@ -198,7 +198,7 @@ class PeriodicTasks:
                 # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
-                state.broker_sessions.expire(session, now)
+                state.broker_sessions.put_back_expired(session, now)
                 if continuation is not None:
                     # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
                     # else would elect leaders for the partitions already changed.

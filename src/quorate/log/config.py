@@ -45,7 +45,7 @@ class LogConfig:
     producer_id_expiration_ms: int = 86400000
     """How long a producer without an open transaction is remembered after its last batch. A setting of
     the broker, not of a topic."""
-    cuts_torn_tail_only: bool = False
+    is_metadata_log: bool = False
     """For the metadata log: recovery fails if the log has gaps or is damaged before its tail. Kafka
     cuts such a log at the damage."""
 

@@ -24,7 +24,7 @@ FIRST_LOOK: Final = 32
 
 
 class RecordRun(NamedTuple):
-    """`length` records, one every `stride` bytes. The value of the first has `size` bytes from `value_at` on."""
+    """`length` records, one every `stride` bytes. The first value has `size` bytes from `value_at` on."""
 
     length: int
     stride: int

@@ -148,7 +148,7 @@ class Partition:
         self._assign(image)
         self.isr = image.isr
         if self.pending_isr is not None and self.pending_isr.partition_epoch < image.partition_epoch:
-            # One that is based on this image may be committed already, so it stays. (Kafka forgets it.)
+            # A change that is based on this image may be committed already (Kafka forgets it).
             self.pending_isr = None
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}

@@ -23,7 +23,8 @@ early heartbeat does not hide the regular interval."""
 _EXPIRED_FOR_S = 0.002
 """An expired session is set back by this time beyond its end, which is more than the rounding of times."""
 _INTERVALS_OF_GRACE = 1.5
-"""A broker reconnects for its next heartbeat, which may be late."""
+"""A broker whose connection was closed has this many times its longest heartbeat interval to return: it
+reconnects for its next heartbeat, which may be late."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class BrokerSessions:
     continuations: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions that are not complete."""
     predecessor: Session | None = None
-    """The session of this process's own broker role that was registered when the term began. It most
+    """The session under which the broker of this node was registered when the term began. It most
     likely belongs to the previous process of this node."""
 
     def activate(
@@ -78,8 +79,8 @@ class BrokerSessions:
                 self.contacts[session] = now
 
     def replace_continuation(self, before: Continuation | None, after: Continuation | None) -> None:
-        """Records that a change has progressed from `before` to `after`. None stands for its beginning
-        and its end."""
+        """Records that a change has progressed from `before` to `after`. `before` is None when
+        the change begins, `after` when it ends."""
         self.continuations = [
             continuation for continuation in self.continuations if continuation is not before
         ]
@@ -96,7 +97,9 @@ class BrokerSessions:
         self.disconnected.discard((broker_id, epoch))
         self.ended.discard((broker_id, epoch))
         if self.predecessor == (broker_id, epoch):
-            self.predecessor = None  # this process has the session: it was active before
+            self.predecessor = (
+                None  # the session is that of this process, which registered it before this term
+            )
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
         """Shortens a session whose connection was closed.
@@ -149,7 +152,7 @@ class BrokerSessions:
                 return session
         return None
 
-    def expire(self, session: Session, now: float) -> None:
+    def put_back_expired(self, session: Session, now: float) -> None:
         """Puts back a session that `next_expired` removed and whose broker could not be fenced, unless
         there was a contact meanwhile.
 

@@ -71,8 +71,8 @@ def alter_partition_reassignments_in_steps(
                 records.append(record)
                 check_record_count(len(changed), "Reassigning these partitions", view.max_records)
             elif earlier != record:
-                # Both records are computed from the state before the change, so the second would keep
-                # parts of the first.
+                # Both records are computed from the state before the change, and have null in unchanged
+                # fields. Where the second has null, the value of the first would remain.
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The request moves this partition to other replicas already."
     yield records

@@ -1,4 +1,4 @@
-"""The metrics of the log directories, with the names of Kafka's LogManager (KIP-1066 for the cordoned ones)."""
+"""The metrics of the log directories, with the names of Kafka's LogManager (cordoned ones: KIP-1066)."""
 
 from __future__ import annotations
 

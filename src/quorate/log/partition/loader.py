@@ -373,7 +373,7 @@ def _load_segments(
         first_unflushed = max(
             (i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0
         )
-    strict = log.config.cuts_torn_tail_only
+    strict = log.config.is_metadata_log
     for i in range(first_unflushed, len(segments)):
         segment = segments[i]
         if strict and i > first_unflushed and segment.base_offset != loaded.scanned_end:

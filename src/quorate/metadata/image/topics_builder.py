@@ -333,8 +333,8 @@ def _index_encoded(
 
 
 def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
-    """The directory ids of the replicas. If none of them differs from MIGRATING, the result has MIGRATING for
-    each of the `replicas` replicas."""
+    """The directory ids of the replicas. If all of them are MIGRATING, or none is given, the result is
+    MIGRATING once for each replica."""
     for directory in directories:
         if directory != MIGRATING_DIRECTORY:
             return directories

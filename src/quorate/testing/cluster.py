@@ -19,7 +19,7 @@ from quorate.node.local_processes import brokers_known_at, stop_processes
 from quorate.node.stored_voters import latest_voters
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.errors import ClusterError
-from quorate.testing.folders import copy_cluster, roles_of
+from quorate.testing.folders import copy_cluster, has_separate_roles, roles_of
 from quorate.testing.from_snapshot import LocalSnapshot
 from quorate.testing.ports import HOST, PortReservation
 
@@ -43,9 +43,10 @@ class KafkaCluster:
             cluster.kill(1)
 
     Node ids run from 1. The first `controllers` nodes have the controller role and the first `brokers`
-    nodes have the broker role, so that three of each make three nodes with both roles. Every node is a
-    process that ends with this one, even if this one is killed. All listeners are on 127.0.0.1, on
-    ports that stay the same when a node is started again.
+    nodes have the broker role, so that three of each make three nodes with both roles. With
+    `separate_roles` they make six nodes: the controllers, then the brokers. Every node is a process that
+    ends with this one, even if this one is killed. All listeners are on 127.0.0.1, on ports that stay the
+    same when a node is started again.
 
     `config` is set on every node, on top of Kafka's defaults and `DEFAULT_CONFIG`. `directory` is the
     folder of another cluster (of `quorate up --data`, or `KafkaCluster.directory`), which is copied and
@@ -62,6 +63,7 @@ class KafkaCluster:
         controllers: int | None = None,
         brokers: int | None = None,
         *,
+        separate_roles: bool = False,
         config: Mapping[str, object] | None = None,
         directory: str | os.PathLike[str] | None = None,
         snapshot: str | os.PathLike[str] | None = None,
@@ -78,6 +80,7 @@ class KafkaCluster:
         source = Path(directory) if directory is not None else None
         if source is not None:
             controllers, brokers = roles_of(source, controllers, brokers)
+            separate_roles = has_separate_roles(source)
         controllers = 1 if controllers is None else controllers
         brokers = 1 if brokers is None else brokers
         if controllers < 1 or brokers < 1:
@@ -88,7 +91,13 @@ class KafkaCluster:
         ).absolute()
         overrides = {name: _property(value) for name, value in {**DEFAULT_CONFIG, **(config or {})}.items()}
         self._local = LocalCluster(
-            self._base / "cluster", controllers, brokers, HOST, overrides=overrides, moved_voters_found=True
+            self._base / "cluster",
+            controllers,
+            brokers,
+            HOST,
+            overrides=overrides,
+            separate_roles=separate_roles,
+            moved_voters_found=True,
         )
         try:
             self._create(source, Path(snapshot) if snapshot is not None else None)
@@ -103,7 +112,7 @@ class KafkaCluster:
 
         Their processes import their modules while the nodes are formatted.
         """
-        count = max(self._local.controllers, self._local.brokers)
+        count = len(self._local.planned_nodes())
         reserved = {node_id: (PortReservation(), PortReservation()) for node_id in range(1, count + 1)}
         self._local.ports = {
             node_id: (first.port, second.port) for node_id, (first, second) in reserved.items()
@@ -316,6 +325,17 @@ class KafkaCluster:
     def free_disk(self, node_id: int) -> None:
         """Removes the limit of `full_disk`."""
         self._member(node_id).limit_disk(None)
+
+    def fail_disk(self, node_id: int) -> None:
+        """Makes every read, write and fsync of a node fail with EIO, until `repair_disk`.
+
+        As in Apache Kafka, a node that cannot write its metadata log ends.
+        """
+        self._member(node_id).fail_disk(True)
+
+    def repair_disk(self, node_id: int) -> None:
+        """Ends the failures of `fail_disk`. No written byte is lost."""
+        self._member(node_id).fail_disk(False)
 
     # -- processes
 

@@ -15,7 +15,7 @@ from typing import Self
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.node.local_cluster import LocalCluster, LocalClusterError
-from quorate.node.local_processes import brokers_known_at, stop_processes
+from quorate.node.local_processes import STOP_TIMEOUT_S, brokers_known_at, stop_processes
 from quorate.node.stored_voters import latest_voters
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.errors import ClusterError
@@ -227,14 +227,16 @@ class KafkaCluster:
         member.kill()
         member.release()
 
-    def stop(self, node_id: int | None = None) -> None:
-        """Stops a node, or all nodes, with a controlled shutdown. Raises ClusterError if one ends with an
-        error.
+    def stop(self, node_id: int | None = None, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops a node, or all nodes, with a controlled shutdown.
+
+        A node that takes longer than `timeout_s`, for example because the controllers have no leader, then
+        stops without moving its leaderships. Raises ClusterError if a node ends with an error.
         """
         members = [m for m in self._selected(node_id) if m.running]
         for member in members:
             member.thaw()
-        stop_processes({m.process: m.local for m in members if m.process is not None})
+        stop_processes({m.process: m.local for m in members if m.process is not None}, timeout_s)
         failed = [m for m in members if m.process is not None and m.process.returncode]
         for member in members:
             member.release()

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, stages: Sequence[Stage] = STAGES) ->
     )  # fmt: skip
     (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n")
     (folder / "report.md").write_text(markdown(document))
-    say(f"{document['result']}; report: {folder / 'report.md'}")
+    say(f"{document['result']}; report: {os.path.relpath(folder / 'report.md')}")
     return 1 if document["failed"] else 130 if runner.interrupted else 0
 
 

@@ -61,6 +61,14 @@ _TIMED = ("--minutes", "{minutes}", "--seed", "{seed}")
 _SEEDS = ("--minutes", "{minutes}", "--seed", "{first_seed}", "--events", str(10**12))
 
 
+_SIMULATED_FAULTS = {
+    "kills", "deaths within a step", "power failures", "failing disks", "pauses", "skewed clocks", "new directories",
+    "new disks", "old disks", "messages lost", "messages cut off", "messages cut off one way", "links cut",
+    "links cut one way", "connections reset", "controllers replaced",
+}  # fmt: skip
+"""Names of counts of faults in the records of simulations. Other counts are of the workload and of effects."""
+
+
 def simulation_figures(record: Any) -> Figures:
     """Of `python -m simulation` and `python -m simulation.replication`."""
     ((_, runs),) = record.items()
@@ -72,7 +80,7 @@ def simulation_figures(record: Any) -> Figures:
     return {
         "seeds": f"{seeds[0]}..{seeds[1]}",
         "events": run["events"],
-        "faults": sum(run["coverage"].values()),
+        "faults": sum(count for name, count in run["coverage"].items() if name in _SIMULATED_FAULTS),
         "failure": run["failure"],
     }
 
@@ -144,16 +152,20 @@ STAGES = (
 def share_out(stages: Sequence[Stage], minutes: float, jobs: int) -> list[list[Planned]]:
     """Returns the stages of each lane, with their time. With two jobs, simulations have a lane of their own.
 
-    The lanes run at the same time, the stages of a lane one after the other.
+    The lanes run at the same time, the stages of a lane one after the other. A stage that cannot run here gets
+    no time.
     """
     lanes = [[s for s in stages if not s.simulated], [s for s in stages if s.simulated]]
     if jobs < 2:
         lanes = [lanes[0] + lanes[1]]
-    return [
-        [Planned(stage, minutes * stage.share / sum(s.share for s in lane)) for stage in lane]
-        for lane in lanes
-        if lane
-    ]
+    planned = []
+    for lane in filter(None, lanes):
+        shares = [stage.share if stage.missing() is None else 0.0 for stage in lane]
+        total = sum(shares) or 1.0
+        planned.append(
+            [Planned(stage, minutes * share / total) for stage, share in zip(lane, shares, strict=True)]
+        )
+    return planned
 
 
 def figures_of(stage: Stage, record: Path) -> Figures:

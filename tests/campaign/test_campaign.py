@@ -87,12 +87,17 @@ A, B, C, D = (
 )
 
 
+MISSING = stub("missing", "", 2, missing=no_java)
+
+
 @pytest.mark.parametrize(
     ("stages", "jobs", "expected"),
     [
         ([A, B, C, D], 1, [[("A", 10), ("B", 10 / 3), ("C", 10 / 3), ("D", 40 / 3)]]),
         ([A, B, C, D], 2, [[("A", 22.5), ("B", 7.5)], [("C", 6), ("D", 24)]]),
         ([A, B], 2, [[("A", 22.5), ("B", 7.5)]]),
+        ([A, MISSING, B], 2, [[("A", 22.5), ("missing", 0), ("B", 7.5)]]),
+        ([MISSING], 1, [[("missing", 0)]]),
         ([D], 2, [[("D", 30)]]),
         ([D, A], 1, [[("A", 90 / 7), ("D", 120 / 7)]]),
     ],
@@ -134,7 +139,7 @@ def test_a_passed_campaign_reports_what_ran(tmp_path: Path) -> None:
     assert {"cpus", "memory_gb", "system"} <= set(document["machine"])  # type: ignore[call-overload]
     assert "| chaos | passed | 0.0 | 7 | 42 | 3 |" in text
     assert "Java is not installed" in text
-    assert (folder / "chaos.log").read_text() == "minutes 3.00 seed 7\n"
+    assert (folder / "chaos.log").read_text() == "minutes 4.00 seed 7\n"
     assert (folder / "simulated.log").read_text() == "minutes 4.00 seed 7\n"
 
 
@@ -199,7 +204,14 @@ def test_an_interrupt_ends_the_stages_and_the_report_is_written(tmp_path: Path) 
 
 def test_the_figures_of_each_kind_of_record_are_found() -> None:
     core = {
-        "core": [{"seeds": [7, 9], "events": 5, "coverage": {"kills": 2, "cuts": 1}, "failure": "seed 9"}]
+        "core": [
+            {
+                "seeds": [7, 9],
+                "events": 5,
+                "coverage": {"kills": 2, "links cut": 1, "requests sent": 9},
+                "failure": "seed 9",
+            }
+        ]
     }
     assert simulation_figures(core) == {"seeds": "7..9", "events": 5, "faults": 3, "failure": "seed 9"}
     brokers = {"replication": [{"first_seed": 7, "seeds": 3, "events": 5, "coverage": {}, "failure": None}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quorate.testing import ClusterError
 from tests.chaos.cluster import STOP_TIMEOUT_S, ChaosCluster
@@ -36,7 +36,7 @@ class InjectedFault:
     """whether the fault ended the process of the victim"""
     healed: float = 0.0
     recovered: float = 0.0
-    starts: int = field(default=0)
+    starts: int = 0
     """how often the victim was started"""
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
@@ -190,7 +191,7 @@ class Run:
         self._say_line = say
         self._started = time.monotonic()
         self._took_s = 0.0
-        self._samples: list[list[dict[str, object]]] = []
+        self._samples: list[list[dict[str, Any]]] = []
         self._sampled: list[dict[str, object]] = []
         self.cluster = ChaosCluster(folder)
         self.load = Load(self.cluster.kafka.bootstrap_servers, settings)

@@ -44,6 +44,8 @@ LEFT_TO_THE_CALLER = {
 """Answers of a broker that no longer leads, and librdkafka's own error while its search for the leader has no
 answer. Java's clients search and ask again; librdkafka leaves that to the caller of these requests."""
 _VALUE_BYTES = 200
+_MOST_OUTSTANDING = 2000
+"""Records without a response at which a producer pauses: several seconds of the load."""
 _COMMIT_EVERY_S = 0.5
 _WATCH_EVERY_S = 0.25
 QUIET = {"log_level": 0}
@@ -151,8 +153,9 @@ class NumberProducer(Client):
             self._producer.poll(max(0.0, due - time.monotonic()))
             # After a time in which nothing could be sent, the load does not catch up.
             due = max(due + self._pause_s, time.monotonic() - 1)
-            self._send(self._partitions[at % len(self._partitions)])
-            at += 1
+            if len(self._producer) < _MOST_OUTSTANDING:
+                self._send(self._partitions[at % len(self._partitions)])
+                at += 1
         if left := self._producer.flush(360):
             self.history.client_errors.append(f"{self.name}: {left} records without an answer")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -81,6 +81,8 @@ class Operator(Client):
         dice = self._dice.random()
         if dice < 0.15 and self._trimmed:
             self._delete_records(self._dice.choice(self._trimmed))
+        elif dice < 0.18:
+            self._elect_preferred_leaders()
         elif dice < 0.25:
             self._configure(
                 self._dice.choice(self._kept), "segment.bytes", self._dice.randrange(1 << 20, 1 << 22)
@@ -121,6 +123,14 @@ class Operator(Client):
         request = TopicPartition(*partition, offset)
         if self._until_done(f"delete-records of {partition}", lambda: self._admin.delete_records([request])):
             held.delete_acknowledged = max(held.delete_acknowledged, offset)
+
+    def _elect_preferred_leaders(self) -> None:
+        """Moves leaders back that faults have moved. One attempt is enough: a replica may be away."""
+        try:
+            self._admin.elect_leaders(ElectionType.PREFERRED).result()
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.ELECTION_NOT_NEEDED:
+                self.retried("elect", e.args[0])
 
     def _until_done(self, what: str, attempt: Callable[[], dict[Any, Any]], also: int | None = None) -> bool:
         """Repeats a request until it succeeds, or is answered with the error `also`, which an earlier attempt

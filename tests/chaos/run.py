@@ -84,9 +84,12 @@ class Load:
         self.producers = [
             NumberProducer(
                 number, servers, history, self.acknowledgements, PARTITIONS, self.settings.rate / 2,
-                **{"compression.type": codec},
+                **config,
             )
-            for number, codec in ((1, "none"), (2, "zstd"))
+            for number, config in (
+                (1, {"linger.ms": 0, "batch.num.messages": 1}),  # so that five batches are often in flight
+                (2, {"compression.type": "zstd"}),
+            )
         ]  # fmt: skip
         self.members = [Member(i, servers, history, [KEPT, TRIMMED], dice(f"member {i}")) for i in (1, 2)]
         self.reader = Reader(servers, history, PARTITIONS)

@@ -255,7 +255,8 @@ class Run:
     def _finish(self) -> None:
         self.say("the faults are healed; waiting for the clients")
         history = self.load.history
-        self.load.stop()
+        # After an error the clients may never get everything.
+        self.load.stop(10 if history.client_errors else 120)
         history.cut_off = [
             (fault.start, fault.recovered)
             for lane in self.lanes

@@ -8,8 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.chaos.checker import check
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.faults import Kind, Lane, schedule
-from tests.chaos.run import KEPT, PARTITIONS, Run, Settings, final_state
+from tests.chaos.run import KEPT, PARTITIONS, Load, Run, Settings, final_state
+from tests.support.cluster import wait_for
 from tests.support.ledger import admin_client
 
 pytestmark = pytest.mark.timeout(240)
@@ -36,6 +38,71 @@ def test_clients_keep_what_was_acknowledged_and_a_loss_is_found(tmp_path: Path) 
         assert [violation.property for violation in found] == ["lost", "lost", "lost", "log start"]
     finally:
         run.close()
+
+
+PLANTED_BUG = """
+import importlib.abc, importlib.util, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "quorate.broker.handlers.produce":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def planting(module):
+            execute(module)
+            handle = module.ProduceHandler.__call__
+
+            def handle_as_acks_1(self, context, request):
+                request.acks = 1
+                return handle(self, context, request)
+
+            module.ProduceHandler.__call__ = handle_as_acks_1
+
+        spec.loader.exec_module = planting
+        return spec
+
+if "quorate.testing.node" in sys.orig_argv:
+    sys.meta_path.insert(0, Finder())
+"""
+"""A sitecustomize module: brokers acknowledge acks=all before the followers have the records."""
+
+
+def test_a_loss_by_a_bug_in_the_brokers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PLANTED_BUG)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    cluster = ChaosCluster(tmp_path / "nodes")
+    load = Load(cluster.kafka.bootstrap_servers, Settings(rate=200))
+    try:
+        load.start()
+        first = cluster.brokers[0]
+        held = load.acknowledgements.at
+        wait_for("records of all partitions", lambda: all(held[partition] for partition in PARTITIONS), 60)
+        led = {PARTITIONS[i] for i in range(len(PARTITIONS)) if leader_of(cluster, PARTITIONS[i]) == first}
+        assert led, "the leaders of five partitions are on three brokers"
+        cluster.kafka.cut(first)
+        wait_for(
+            "other leaders",
+            lambda: all(leader_of(cluster, partition) not in (first, -1) for partition in led),
+            60,
+        )
+        cluster.kafka.heal()
+        wait_for("all brokers in every ISR", lambda: cluster.incomplete_brokers() is None, 60)
+        load.stop(10)
+        found = {violation.property for violation in check(load.history, final_state(cluster, load.history))}
+        assert "lost" in found
+    finally:
+        load.abandon()
+        cluster.kafka.close()
+
+
+def leader_of(cluster: ChaosCluster, partition: tuple[str, int]) -> int:
+    """The leader of a partition in the metadata of the last broker."""
+    topic, number = partition
+    topics = {found.name: found for found in cluster.metadata(cluster.brokers[-1]).topics}
+    return {p.partition_index: p.leader_id for p in topics[topic].partitions}[number]
 
 
 def test_a_seed_gives_the_same_faults_again() -> None:

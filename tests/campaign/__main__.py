@@ -14,6 +14,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -65,5 +66,14 @@ def main(argv: Sequence[str] | None = None, stages: Sequence[Stage] = STAGES) ->
     return 1 if document["failed"] else 130 if runner.interrupted else 0
 
 
+def end_in_order_on_signals() -> None:
+    """Lets SIGTERM end a campaign as Ctrl-C does: its stages have sessions of their own, and would go on.
+    A shell that starts it in the background ignores SIGINT, which the stages would inherit.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 if __name__ == "__main__":
+    end_in_order_on_signals()
     sys.exit(main())

@@ -181,11 +181,16 @@ def test_progress_is_reported(tmp_path: Path) -> None:
     assert any(line.startswith("slow: 0.0 of 0.0 min: half of it") for line in said)
 
 
-def test_an_interrupt_ends_the_stages_and_the_report_is_written(tmp_path: Path) -> None:
-    """As Ctrl-C in a terminal: SIGINT to the campaign."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_stages_and_the_report_is_written(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C in a terminal sends SIGINT. Here the campaign starts as in the background of a shell."""
     folder = tmp_path / "out"
     code = (
-        "import sys; from tests.campaign.__main__ import main; from tests.campaign import test_campaign as t; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "from tests.campaign.__main__ import end_in_order_on_signals, main; end_in_order_on_signals(); "
+        "from tests.campaign import test_campaign as t; "
         "stages = [t.stub('first', t.WAITS), t.stub('second', t.WAITS)]; "
         f"sys.exit(main(['--minutes', '1', '--jobs', '1', '--out', {str(folder)!r}], stages))"
     )
@@ -193,7 +198,7 @@ def test_an_interrupt_ends_the_stages_and_the_report_is_written(tmp_path: Path) 
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     wait_for("the first stage to run", lambda: (folder / "first.started").exists())
-    os.kill(campaign.pid, signal.SIGINT)
+    os.kill(campaign.pid, number)
     said, _ = campaign.communicate(timeout=60)
     assert campaign.returncode == 130, said
     document, _ = reports(folder)

@@ -7,6 +7,7 @@ nemesis     injects the scheduled faults into a running cluster and waits for it
 cluster     the cluster: three controllers, three brokers, and questions about its state
 clients     producers, a reader, members of a group, a watcher of offsets
 operators   creates, configures and deletes topics, and deletes records
+replicas    the batches on the disks of the brokers
 samples     memory, open files and response times of each process
 run         one run, and its record
 __main__    the command `python -m tests.chaos`

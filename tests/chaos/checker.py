@@ -3,8 +3,9 @@
 | property | says |
 |---|---|
 | lost | each acknowledged record is at its offset, unless its deletion was requested |
-| doubled | no record of a producer is in a partition twice, and no offset is acknowledged twice |
-| order | the records of one producer are in a partition in the order in which they were sent |
+| doubled | no record of a producer is in a partition twice in one producer epoch, and no offset is acknowledged twice |
+| order | the records of one producer and epoch are in a partition in the order in which they were sent |
+| replicas | all replicas of a partition have the same batches |
 | read | what a consumer read does not change, and its offsets are consecutive |
 | log start | deleted records do not come back, and no others are deleted |
 | high watermark | that of a partition never falls for a consumer |
@@ -13,6 +14,11 @@
 | topic | topics whose creation was acknowledged exist, and deleted topics do not, in the metadata of each broker |
 | config | acknowledged values are in force |
 | client | no error reaches a client that retries as often as it does by default |
+
+A producer epoch ends when librdkafka cannot tell which of several batches in flight were appended: after a
+retriable error for one of them, the next one has an unexpected sequence (OUT_OF_ORDER_SEQUENCE_NUMBER).
+It then sends all records without an answer again in the next epoch, in which no broker can recognise them.
+So it may double records of its other partitions. Java's producer keeps the epoch of those (KIP-360).
 """
 
 from __future__ import annotations
@@ -55,6 +61,7 @@ def check(history: History, final: FinalState) -> list[Violation]:
             _lost,
             _doubled,
             _order,
+            _replicas,
             _read,
             _log_start,
             _high_watermark,
@@ -85,11 +92,12 @@ def _lost(partition: PartitionHistory, end: FinalPartition, _: History) -> Itera
 
 
 def _doubled(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:
-    first: dict[int, int] = {}
+    first: dict[tuple[int, int], int] = {}
     for offset, value in end.records:
-        if value in first:
-            yield f"has {shown(value)} at {first[value]} and at {offset}"
-        first.setdefault(value, offset)
+        key = value, end.producer_epochs.get(offset, 0)
+        if key in first:
+            yield f"has {shown(value)} at {first[key]} and at {offset}"
+        first.setdefault(key, offset)
     acknowledged: dict[int, int] = {}
     for offset, value in partition.acknowledged:
         if offset < 0:
@@ -100,14 +108,24 @@ def _doubled(partition: PartitionHistory, end: FinalPartition, _: History) -> It
 
 
 def _order(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:
-    last: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
+    newest: dict[int, int] = {}
     for offset, value in end.records:
         producer, sequence = producer_and_sequence(value)
+        epoch = end.producer_epochs.get(offset, 0)
         if sequence >= partition.sent[producer]:
             yield f"has {shown(value)} at {offset}, which was never sent"
-        if sequence < last.get(producer, -1):
-            yield f"has {shown(value)} at {offset}, after record {last[producer]} of that producer"
-        last[producer] = sequence
+        if epoch < newest.get(producer, 0):
+            yield f"has {shown(value)} at {offset} in epoch {epoch}, after epoch {newest[producer]}"
+        newest[producer] = epoch
+        if sequence < last.get((producer, epoch), -1):
+            before = last[producer, epoch]
+            yield f"has {shown(value)} at {offset}, after record {before} of that producer"
+        last[producer, epoch] = sequence
+
+
+def _replicas(_: PartitionHistory, end: FinalPartition, __: History) -> Iterator[str]:
+    yield from end.differences
 
 
 def _read(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:

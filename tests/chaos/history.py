@@ -127,6 +127,10 @@ class FinalPartition:
     records: Records = field(default_factory=Records)
     committed: int | None = None
     """of the group"""
+    producer_epochs: dict[int, int] = field(default_factory=dict)
+    """of the offsets whose producer epoch is not 0"""
+    differences: list[str] = field(default_factory=list)
+    """between the replicas"""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 import quorate
+from quorate.records.batch import CorruptRecordError
 from quorate.testing import ClusterError
 from tests.chaos.checker import Violation, check
 from tests.chaos.clients import (
@@ -38,6 +39,7 @@ from tests.chaos.faults import Kind, Lane, schedule
 from tests.chaos.history import FinalPartition, FinalState, History, Partition
 from tests.chaos.nemesis import InjectedFault, Nemesis
 from tests.chaos.operators import Operator
+from tests.chaos.replicas import differences, producer_epochs, read_replica
 from tests.chaos.samples import growth, percentiles_ms, sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +156,10 @@ class Load:
 
 
 def final_state(cluster: ChaosCluster, history: History) -> FinalState:
-    """Reads the state of a cluster without faults. Raises AssertionError, KafkaException."""
+    """Reads the state of a cluster without faults, in which no client writes.
+
+    Raises AssertionError, KafkaException, CorruptRecordError.
+    """
     servers = cluster.kafka.bootstrap_servers
     final = FinalState()
     admin = AdminClient({"bootstrap.servers": servers, **QUIET})
@@ -167,8 +172,16 @@ def final_state(cluster: ChaosCluster, history: History) -> FinalState:
     for tp, future in starts.items():
         key = (tp.topic, tp.partition)
         offset = committed.get(key, -1)
+        replicas = {
+            broker: read_replica(cluster.kafka.data_directory(broker) / f"{tp.topic}-{tp.partition}")
+            for broker in cluster.brokers
+        }
         final.partitions[key] = FinalPartition(
-            future.result().offset, records[key], offset if offset >= 0 else None
+            future.result().offset,
+            records[key],
+            offset if offset >= 0 else None,
+            producer_epochs(replicas[cluster.brokers[0]]),
+            list(differences(replicas)),
         )
     for broker in cluster.brokers:
         topics = cluster.metadata(broker).topics
@@ -266,7 +279,7 @@ class Run:
         ]
         try:
             final = final_state(self.cluster, history)
-        except (AssertionError, KafkaException, OSError) as e:
+        except (AssertionError, KafkaException, CorruptRecordError, OSError) as e:
             self.violations.append(Violation("progress", f"the final state cannot be read: {e!r}"))
             final = FinalState()
         self.violations += check(history, final)

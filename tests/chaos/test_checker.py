@@ -107,6 +107,23 @@ PLANTED: dict[str, tuple[Callable[..., object], str]] = {
         records_at_the_end((0, token(A, 1)), (1, token(B, 0)), (2, token(A, 0))),
         "order: kept-0 has record 0 of producer 1 at 2, after record 1 of that producer",
     ),
+    "a record is there twice in the second epoch": (
+        with_kept(
+            lambda partition, end: (
+                end.producer_epochs.update({5: 1, 6: 1})
+                or setattr(end, "records", Records([*HELD, (5, token(A, 2)), (6, token(A, 2))]))
+            )
+        ),
+        "doubled: kept-0 has record 2 of producer 1 at 5 and at 6",
+    ),
+    "a producer epoch returns": (
+        lambda h, f: f.partitions[KEPT].producer_epochs.update({2: 1}),
+        "order: kept-0 has record 2 of producer 1 at 3 in epoch 0, after epoch 1",
+    ),
+    "replicas differ": (
+        set_at_the_end(differences=["differs at 3 on the brokers 4 and 6"]),
+        "replicas: kept-0 differs at 3 on the brokers 4 and 6",
+    ),
     "a record was never sent": (
         records_at_the_end(*HELD, (5, token(A, 3))),
         "order: kept-0 has record 3 of producer 1 at 5, which was never sent",
@@ -189,7 +206,7 @@ def test_a_planted_violation_is_found(planted: str) -> None:
 def test_each_property_has_a_planted_violation() -> None:
     found: Counter[str] = Counter(expected.partition(":")[0] for _, expected in PLANTED.values())
     assert set(found) == {
-        "lost", "doubled", "order", "read", "log start", "high watermark", "committed offset", "group", "topic",
+        "lost", "doubled", "order", "replicas", "read", "log start", "high watermark", "committed offset", "group", "topic",
         "config", "client",
     }  # fmt: skip
 
@@ -200,6 +217,14 @@ def test_reads_from_a_broker_that_is_cut_off_prove_nothing() -> None:
     partition = history.partitions[KEPT]
     partition.watermarks.append(Watermark(7, 8, 1, 4))
     partition.fetched_commits.append(Commit(8, 9, 0))
+    assert check(history, final) == []
+
+
+def test_a_producer_that_takes_a_new_epoch_may_send_records_again() -> None:
+    history, final = correct()
+    end = final.partitions[KEPT]
+    end.records = Records([*HELD, (5, token(A, 1)), (6, token(A, 2))])
+    end.producer_epochs = {5: 1, 6: 1}
     assert check(history, final) == []
 
 

@@ -146,6 +146,17 @@ class ChaosCluster:
         except (NetError, OSError, TimeoutError):
             return []
 
+    def log_end(self, node_id: int) -> int:
+        """Returns the size of a node's log."""
+        return self.kafka.log_file(node_id).stat().st_size
+
+    def ends(self, node_id: int, position: int) -> bool:
+        """Whether the log of a node has a fatal error after a position. The node then stops, which may take
+        as long as a controlled shutdown."""
+        with self.kafka.log_file(node_id).open("rb") as log:
+            log.seek(position)
+            return b" FATAL " in log.read()
+
     def tracebacks(self) -> list[str]:
         """Returns the log lines around each traceback in the nodes' logs. Each is an unexpected error."""
         found = []

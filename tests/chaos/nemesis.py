@@ -17,6 +17,7 @@ _FREE_BYTES = 400_000
 """The most that can still be written to a full disk."""
 _FSYNC_MS, _READ_MS = 150, 60
 """The longest delays of a slow disk."""
+_NOTICED_S = 1.0
 _POLL_S = 0.1
 
 
@@ -36,6 +37,8 @@ class InjectedFault:
     """whether the fault ended the process of the victim"""
     healed: float = 0.0
     recovered: float = 0.0
+    log_position: int = 0
+    """the size of the victim's log before the fault"""
     starts: int = 0
     """how often the victim was started"""
 
@@ -88,6 +91,7 @@ class Nemesis:
         if fault.kind is Kind.CUT:
             peer = selected(fault.peer_share, [n for n in self._cluster.nodes if n != victim])
         done = InjectedFault(fault.number, str(fault.lane), str(fault.kind), victim, peer, led, self._clock())
+        done.log_position = self._cluster.log_end(victim)
         self.injected.append(done)
         self._inject(fault, done)
         self._over.wait(fault.lasts_s)
@@ -160,6 +164,8 @@ class Nemesis:
 
     def _recover(self, fault: Fault, done: InjectedFault) -> None:
         """Waits until the cluster is complete again. Raises ClusterError if it takes too long."""
+        if fault.kind in _MAY_END:
+            time.sleep(_NOTICED_S)  # a write that failed just before the disk was healed is logged meanwhile
         since_ms = time.time() * 1000
         deadline = self._clock() + self._bound_s
         while True:
@@ -169,7 +175,9 @@ class Nemesis:
                     raise ClusterError(f"node {done.victim} ended by itself after {done}\n{tail}")
                 done.ended = True
                 self._start(done)
-            if fault.lane is Lane.BROKERS:
+            if not done.starts and self._cluster.ends(done.victim, done.log_position):
+                missing = f"node {done.victim} has not ended yet"
+            elif fault.lane is Lane.BROKERS:
                 missing = self._cluster.incomplete_brokers()
             else:
                 missing = self._cluster.incomplete_quorum(since_ms)

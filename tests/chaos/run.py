@@ -360,7 +360,7 @@ class Run:
             figures["recovered_in_s"] = fault.recovered - fault.healed
             gap = self.load.acknowledgements.longest_gap_s(fault.start, fault.recovered)
             figures["longest_gap_s"] = gap
-        for name in ("start", "healed", "recovered"):
+        for name in ("start", "healed", "recovered", "log_position"):
             del figures[name]
         return {k: round(v, 2) if isinstance(v, float) else v for k, v in figures.items()}
 

@@ -68,9 +68,8 @@ def persist(r: RaftState, again: bool = False) -> None:
     A save that adds only the name of another leader may wait: a replica that loses it in a crash still
     knows its epoch and its vote.
     """
-    voted = (
-        None if r.leader_id == r.me.id and r.params.can_vote else r.voted
-    )  # as in Kafka, the saved state of a leader names no vote
+    # As in Kafka, the saved state of a leader names no vote.
+    voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted
     state, saved, effects = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.effects
     if state == saved and not again:
         return

@@ -97,7 +97,7 @@ class MixedBrokers(MixedQuorum):
     # -- the topic under load
     # ----------------------------------------------------------------------------------------------
 
-    def up(self, per_s: int = 300) -> None:
+    def up(self, per_s: int = 300, **producer: object) -> None:
         """Formats and starts all nodes, creates the topic and starts the load. All are formatted by our
         tool, which writes the same bytes as Kafka's (`test_storage_tool`) and starts sooner."""
         implementations = [node.impl for node in self.nodes]
@@ -109,7 +109,7 @@ class MixedBrokers(MixedQuorum):
         self.start(120)
         self.create_topic(TOPIC, {p: rotated(p) for p in range(PARTITIONS)}, segment_bytes="1048576")
         self.in_sync()
-        self.load = NumberedLoad(self.servers, TOPIC, PARTITIONS, per_s)
+        self.load = NumberedLoad(self.servers, TOPIC, PARTITIONS, per_s, **producer)
 
     def down(self) -> None:
         if self.load is not None:

@@ -34,8 +34,8 @@ class PartitionRecord:
 class NumberedLoad:
     """Produces records to all partitions of a topic, in a thread of its own."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, per_s: int = 300) -> None:
-        """Starts at once."""
+    def __init__(self, bootstrap: str, topic: str, partitions: int, per_s: int = 300, **conf: object) -> None:
+        """Starts at once. `conf` has further settings of the producer."""
         self.topic = topic
         self.partitions = [PartitionRecord() for _ in range(partitions)]
         self.failure: str | None = None
@@ -51,9 +51,8 @@ class NumberedLoad:
                 "acks": "all",
                 "linger.ms": 2,
                 "message.timeout.ms": 0,
-                "socket.timeout.ms": 5000,
-                "request.timeout.ms": 5000,
                 **QUIET,
+                **conf,
             }
         )
         self._thread = threading.Thread(target=self._main, name="load", daemon=True)
@@ -250,8 +249,14 @@ class LogChecker:
         for batch in next(iter(replicas.values())).batches:
             if not self.next_offset <= batch.base_offset < high_watermark:
                 continue
-            for record in decode_records(batch.data):
-                wrong += self._record(record.offset, record.value or b"", acknowledged)
+            found = [
+                each
+                for record in decode_records(batch.data)
+                for each in self._record(record.offset, record.value or b"", acknowledged)
+            ]
+            header = batch.header
+            by = f"(producer {header.producer_id} epoch {header.producer_epoch} from sequence {header.base_sequence})"
+            wrong += [f"{each} {by}" for each in found]
         if self.next_number != len(acknowledged):
             wrong.append(
                 f"{self.name}: {len(acknowledged)} records were acknowledged, the log has {self.next_number}"

@@ -278,7 +278,7 @@ def main() -> int:
         violation: str | None = None
         soak: BrokerSoak | None = None
         try:
-            cluster.up(args.rate)
+            cluster.up(args.rate, 5 * args.bound)
             soak = BrokerSoak(args, cluster)
             soak.run()
         except (Exception, KeyboardInterrupt) as e:

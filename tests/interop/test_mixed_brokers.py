@@ -24,7 +24,7 @@ from tests.support.mixed import MixedNode
 from tests.support.mixed_brokers import BROKERS, PARTITIONS, TOPIC, MixedBrokers, rotated
 from tests.support.numbered_load import NumberedReader
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 OLD, NEW = java.VERSIONS
 CLUSTERS = [
@@ -263,14 +263,16 @@ def test_one_of_two_log_directories_fails(cluster: MixedBrokers) -> None:
             p.leader > 0 and not (p.partition in lost and p.leader == broker.node_id) for p in partitions
         )
 
-    cluster.wait_for_partitions("the replicas of the failed directory to leave", TOPIC, left)
-    cluster.load.flows()
-    with cluster.admin() as admin:
-        found = {d.path: d.error for d in admin.describe_log_dirs([broker.node_id])[broker.node_id]}
-    assert found == {str(good): None, str(bad): "KAFKA_STORAGE_ERROR"}
-    broker.stop()
-    bad.unlink()
-    moved.rename(bad)
+    try:
+        cluster.wait_for_partitions("the replicas of the failed directory to leave", TOPIC, left)
+        cluster.load.flows()
+        with cluster.admin() as admin:
+            found = {d.path: d.error for d in admin.describe_log_dirs([broker.node_id])[broker.node_id]}
+        assert found == {str(good): None, str(bad): "KAFKA_STORAGE_ERROR"}
+    finally:
+        broker.stop()
+        bad.unlink()
+        moved.rename(bad)
     cluster.restart([broker])
     cluster.check()
 

@@ -101,7 +101,7 @@ class MixedBrokers(MixedQuorum):
     # -- the topic under load
     # ----------------------------------------------------------------------------------------------
 
-    def up(self, per_s: int = 300, **producer: object) -> None:
+    def up(self, per_s: int = 300, timeout_s: float = 400, **producer: object) -> None:
         """Formats and starts all nodes, creates the topic and starts the load. All are formatted by our
         tool, which writes the same bytes as Kafka's (`test_storage_tool`) and starts sooner."""
         implementations = [node.impl for node in self.nodes]
@@ -110,9 +110,9 @@ class MixedBrokers(MixedQuorum):
         self.format()
         for node, impl in zip(self.nodes, implementations, strict=True):
             node.impl = impl
-        self.start(180)
+        self.start(timeout_s)
         self.create_topic(TOPIC, {p: rotated(p) for p in range(PARTITIONS)}, segment_bytes="1048576")
-        self.in_sync()
+        self.in_sync(timeout_s=timeout_s)
         self.load = NumberedLoad(self.servers, TOPIC, PARTITIONS, per_s, **producer)
 
     def down(self) -> None:

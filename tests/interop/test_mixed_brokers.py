@@ -90,7 +90,8 @@ def upgrade(cluster: MixedBrokers) -> subprocess.CompletedProcess[str]:
 
 
 def upgraded(cluster: MixedBrokers) -> None:
-    """Upgrades the features. Tries again when the active controller changed before the upgrade was committed."""
+    """Upgrades the features. Tries again after an election: a new leader of Java's refuses kraft.version 1 until
+    each voter has sent it an UpdateRaftVoter."""
     said: list[str] = []
 
     def done() -> bool:

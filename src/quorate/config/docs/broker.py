@@ -132,7 +132,8 @@ replica.fetch.response.max.bytes  Bytes in the answer to a follower's fetch, a f
 num.replica.fetchers  Fetchers for each leader that a broker follows.
 num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
-replica.selector.class  Java's choice of the replica to read from; without effect here.
+replica.selector.class  Class that chooses the replica a consumer reads from; of
+    org.apache.kafka.common.replica.RackAwareReplicaSelector the effect is built in, others have none.
 follower.fetch.last.tiered.offset.enable  Whether a new follower begins after the records that remote
     storage has; without effect here.
 leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without

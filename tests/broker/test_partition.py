@@ -145,6 +145,26 @@ def test_a_caught_up_follower_is_added_to_the_isr_and_counts_at_once(leading):
     assert (partition.isr, partition.partition_epoch, partition.pending_isr) == ((1, 2), 1, None)
 
 
+def test_a_pending_member_counts_after_the_metadata_log_repeats_an_older_change(leading):
+    """The response to an AlterPartition may be ahead of the metadata log. When the log brings the same
+    change, the next one may be in flight."""
+    partition, replicas, clock = leading(replicas=(1, 2, 3), isr=(1,))
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    partition.isr_altered(replicas.isr_sender.changes[0], (1, 2), 0, 1)
+    partition.follower_fetched(3, 300, 3, 0, 3, clock.now())
+    change = partition.pending_isr
+    partition.make_leader(registration(replicas=(1, 2, 3), isr=(1, 2), partition_epoch=1), clock.now())
+    append(partition, 2, 1)
+    clock.time_s += 31
+    partition.follower_fetched(2, 200, 5, 0, 5, clock.now())
+    assert partition.log.high_watermark == 3
+    partition.isr_altered(change, (1, 2, 3), 0, 2)
+    assert (partition.isr, partition.partition_epoch) == ((1, 2, 3), 2)
+    partition.follower_fetched(3, 300, 5, 0, 5, clock.now())
+    assert partition.log.high_watermark == 5
+
+
 @pytest.mark.parametrize(
     ("follower", "broker_epoch"),
     [

@@ -139,13 +139,17 @@ def _factor(partition: PartitionImage) -> int:
 
 
 def _cancel(view: View, topic: TopicImage, partition_id: int, partition: PartitionImage) -> Data | None:
-    """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay."""
+    """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay.
+
+    If no original replica is in the ISR, but one is in the ELR, the ISR becomes empty and the leader is elected
+    from the ELR. (Kafka would elect the first replica uncleanly, or refuse.)
+    """
     if not partition.is_reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
     isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
     unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]
-    if not isr:
+    if not isr and not set(partition.elr).intersection(replicas):
         if not replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds."

@@ -1,6 +1,7 @@
 # setup: everything the project needs, into .venv and .cache.  run: a local cluster.  test: all gates and tests.
 # check: the gates and the quick tests.  check-all: the quick tests with every Python that is found, against the wheel.
-.PHONY: setup run check check-all test
+# campaign: simulations, faults on processes and mixed clusters for MINUTES from one SEED; one report.
+.PHONY: setup run check check-all test campaign
 .DEFAULT_GOAL := setup
 
 setup:
@@ -21,3 +22,9 @@ check-all:
 test:
 	@scripts/setup all
 	@exec scripts/test
+
+MINUTES ?= 30
+SEED ?= 1
+campaign:
+	@scripts/setup all
+	@exec .venv/bin/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)

@@ -1,32 +1,51 @@
-"""How long no topic can be created when the active controller dies:
+"""How long the cluster is impaired when a node dies:
 
     python -m bench.failover kill term
+    python -m bench.failover broker --only quorate --busy 2
 
-`kill` is kill -9, `term` is SIGTERM; `bench.probes.quorum.failover` describes one round. Rounds are
-interleaved (java, quorate, java, ...). The gaps of all rounds, their median and the worst go to
-bench/results/failover_kill.json and failover_term.json, with the load of the machine before each round:
-on a busy machine most of the gap is the time of fsyncs.
+`kill` is kill -9 of the active controller, `term` its SIGTERM; `bench.probes.quorum.failover` describes
+one round. `broker` is kill -9 of a broker (`bench.probes.quorum.broker_death`). Rounds are interleaved
+(java, quorate, java, ...). The times of all rounds, their median and the worst go to
+bench/results/failover_kill.json and so on, with the load of the machine before each round. `--busy`
+keeps that many cores busy with other processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.probes.quorum import failover
+from bench.probes.quorum import broker_death, failover
 from bench.result import heading
 
 HERE = Path(__file__).resolve().parent
 IMPLS = ("java", "quorate")
 DEATHS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
+BROKER = "broker"
+KEYS = ("gap_s", "metadata_s", "produce_s")
+
+
+@contextlib.contextmanager
+def busy(cores: int) -> Iterator[None]:
+    """Runs that many processes that compute without a pause."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def fsync_ms() -> float:
@@ -49,7 +68,10 @@ def rounds(impls: tuple[str, ...], death: str, count: int) -> dict[str, list[dic
         for impl in impls:
             run: dict[str, Any] = {"load": round(os.getloadavg()[0], 1), "fsync_ms": fsync_ms()}
             try:
-                [run["gap_s"]] = failover(impl, DEATHS[death], 1)["gap_s"]
+                if death == BROKER:
+                    run |= {key: round(value, 3) for key, value in broker_death(impl).items()}
+                else:
+                    [run["gap_s"]] = failover(impl, DEATHS[death], 1)["gap_s"]
             except Exception as e:
                 run["error"] = repr(e)
             runs[impl].append(run)
@@ -58,30 +80,34 @@ def rounds(impls: tuple[str, ...], death: str, count: int) -> dict[str, list[dic
 
 
 def figures(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    gaps = [run["gap_s"] for run in runs if "gap_s" in run]
-    if not gaps:
-        return {}
-    values = {"median_s": round(statistics.median(gaps), 3), "max_s": max(gaps)}
-    return {
-        key: {"median": value, "min": value, "max": value, "runs": len(gaps)} for key, value in values.items()
-    }
+    """The median and the worst of all rounds."""
+    table = {}
+    for key in KEYS:
+        times = [run[key] for run in runs if key in run]
+        if times:
+            prefix = "" if key == "gap_s" else key.removesuffix("s")
+            for name, value in (("median_s", round(statistics.median(times), 3)), ("max_s", max(times))):
+                table[prefix + name] = {"median": value, "min": value, "max": value, "runs": len(times)}
+    return table
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("deaths", nargs="+", choices=DEATHS)
+    parser.add_argument("deaths", nargs="+", choices=(*DEATHS, BROKER))
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument(
         "--only", choices=IMPLS, help="run one implementation (no ratio, no file unless --out)"
     )
+    parser.add_argument("--busy", type=int, default=0, help="cores that other processes keep busy")
     parser.add_argument("--out", type=Path, help="folder for the results (default bench/results)")
     args = parser.parse_args()
     impls = (args.only,) if args.only else IMPLS
     for death in args.deaths:
         about = heading(f"failover_{death}", args.rounds)
-        runs = rounds(impls, death, args.rounds)
+        with busy(args.busy):
+            runs = rounds(impls, death, args.rounds)
         tables = {impl: figures(runs[impl]) for impl in impls}
         ratios = {}
         if len(impls) == 2 and tables["java"] and tables["quorate"]:
@@ -97,6 +123,7 @@ def main() -> int:
             **about,
             "figures": tables,
             "ratio_quorate_to_java": ratios,
+            "busy_cores": args.busy,
             "runs": runs,
             "errors": [run["error"] for rs in runs.values() for run in rs if "error" in run],
         }

@@ -1,4 +1,5 @@
-"""Runs simulations of Raft quorums, one for each of the seeds S, S + 1, ..., until N events have been run.
+"""Runs simulations of Raft quorums, one for each of the seeds S, S + 1, ..., until N events have been run or M
+minutes have passed.
 
 `--level core` simulates the pure Raft core on logs in memory, `--level node` complete Raft clients on
 simulated disks. If an invariant is broken, its seed is printed, and the exit status is 1. `--replay SEED`
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--level", choices=sorted(LEVELS), default="core", help="what is simulated (default: core)"
     )
     parser.add_argument("--events", type=int, default=1_000_000, metavar="N", help="events to run in all")
+    parser.add_argument("--minutes", type=float, metavar="M", help="end after this time")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed")
     parser.add_argument(
         "--each", type=int, default=EVENTS_PER_SEED, metavar="N", help="events of each seed under faults"
@@ -57,7 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         RunReport(args.json, args.level, f"{PROGRAM} {options}", args.seed) if args.json is not None else None
     )
     try:
-        run_seeds(args.level, args.seed, args.events, args.each, write_line, args.jobs, run_report)
+        run_seeds(
+            args.level,
+            args.seed,
+            args.events,
+            args.each,
+            write_line,
+            args.jobs,
+            run_report,
+            minutes=args.minutes,
+        )
     except InvariantError as e:
         write_line(f"FAILED: {e}")
         level = f" --level {args.level}" if args.level != "core" else ""

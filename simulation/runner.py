@@ -61,8 +61,10 @@ def run_seeds(
     write_line: Callable[[str], None],
     jobs: int = 1,
     run_report: RunReport | None = None,
+    minutes: float | None = None,
 ) -> RunStatistics:
-    """Runs seeds from `first_seed` on until this many events have been run in all, and reports progress.
+    """Runs seeds from `first_seed` on until this many events have been run in all or this time has passed,
+    and reports progress.
 
     Raises InvariantError with the seed.
     """
@@ -76,7 +78,7 @@ def run_seeds(
 
     run_one = partial(run_seed, level, events_per_seed=events_per_seed)
     results = results_of_seeds(run_one, first_seed, jobs)
-    while statistics.events < events:
+    while statistics.events < events and (minutes is None or time.perf_counter() - started < minutes * 60):
         try:
             statistics.add(next(results))
         except InvariantError as e:

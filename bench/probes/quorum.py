@@ -117,6 +117,33 @@ def failover_term(impl: str) -> Figures:
     return failover(impl, signal.SIGTERM)
 
 
+def broker_death(impl: str) -> dict[str, float]:
+    """kill -9 of a broker that leads a partition of two replicas.
+
+    `metadata_s` is the time until Metadata of the other broker no longer names it; `produce_s` the time
+    until the other broker, as the new leader, acknowledges a record with acks=all.
+    """
+    with Cluster([impl], [impl, impl]) as cluster:
+        cluster.start()
+        survivor, victim = cluster.broker_nodes
+        client = admin(f"127.0.0.1:{survivor.broker_port}")
+        replicas = [victim.node_id, survivor.node_id]
+        create_topics(client, NewTopic("t", 1, replica_assignment=[replicas]))
+        records = wire.batch_of_one(b"x" * 100)
+        time.sleep(2)
+        if error := wire.produce_error(victim.broker_port, "t", 0, records):
+            raise RuntimeError(f"the leader answers Produce with error {error} before it is killed")
+        client.list_topics(timeout=5)
+        died = time.perf_counter()
+        victim.kill()
+        while victim.node_id in client.list_topics(timeout=5).brokers:
+            time.sleep(0.002)
+        metadata_s = time.perf_counter() - died
+        while wire.produce_error(survivor.broker_port, "t", 0, records):
+            time.sleep(0.002)
+        return {"metadata_s": metadata_s, "produce_s": time.perf_counter() - died}
+
+
 def fencing(impl: str) -> Figures:
     """Two brokers, one of which ends: seconds until Metadata no longer names it."""
     figures: Figures = {}

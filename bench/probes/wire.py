@@ -14,6 +14,7 @@ from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest, Partiti
 from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
+from kio.schema.produce.v9.response import ProduceResponse
 from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 from kio.schema.types import TopicName
@@ -40,9 +41,14 @@ def frame(request: Any) -> bytes:
 
 def call(port: int, request: Any, response_type: Any, timeout_s: float = 5.0) -> Any:
     """Sends one request on a connection of its own."""
+    return exchange(port, frame(request), response_type, timeout_s)
+
+
+def exchange(port: int, request_frame: bytes, response_type: Any, timeout_s: float = 5.0) -> Any:
+    """Sends one request that is encoded already."""
     with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
         connection.settimeout(timeout_s)
-        connection.sendall(frame(request))
+        connection.sendall(request_frame)
         (length,) = struct.unpack(">i", _exactly(connection, 4))
         data = _exactly(connection, length)
     header = 4 + (1 if response_type.__flexible__ else 0)
@@ -68,12 +74,18 @@ def describe_quorum_error(port: int, timeout_s: float = 2.0) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-def produce_frame(topic: str, partition: int, records: bytes) -> bytes:
+def produce_error(port: int, topic: str, partition: int, records: bytes) -> int:
+    """The error code of a Produce with acks=all: 0 if the records were acknowledged."""
+    answer = exchange(port, produce_frame(topic, partition, records, acks=-1), ProduceResponse)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+def produce_frame(topic: str, partition: int, records: bytes, acks: int = 1) -> bytes:
     data = PartitionProduceData(index=i32(partition), records=records)
     topic_data = TopicProduceData(name=TopicName(topic), partition_data=(data,))
     timeout = datetime.timedelta(seconds=5)
     return frame(
-        ProduceRequest(transactional_id=None, acks=i16(1), timeout=timeout, topic_data=(topic_data,))
+        ProduceRequest(transactional_id=None, acks=i16(acks), timeout=timeout, topic_data=(topic_data,))
     )
 
 

@@ -36,6 +36,7 @@ EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
             "membership_record",  # no replica joins by itself here
             "voter_sets_seen_upto",
             "deferred_epoch",  # compared with the epoch, see `canonical_core`
+            "deferred_to",  # part of the form only while it counts, see `canonical_core`
             "links",  # see `canonical_links`
             # They decide between two leaders of one epoch, which are a violation already.
             "leader_confirmed_epoch",
@@ -131,7 +132,7 @@ def canonical_core(r: RaftState, repeats: bool) -> tuple[Any, ...]:
     if r.leader_id is not None and not repeats:
         without.add("voted")
     return (
-        r.deferred_epoch != r.epoch,
+        r.deferred_to if r.deferred_epoch == r.epoch else None,
         canonical_links(r, repeats),
         *[(n, canonical_form(getattr(r, n))) for n in _own_names(r) if n not in without],
     )

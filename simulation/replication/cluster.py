@@ -281,7 +281,7 @@ def run_cluster(
     with cluster.running():
         cluster.start()
         cluster.start_work()
-        cluster.run(events=events)
+        cluster.run(events=events * config.events_factor)
         cluster.stop_faults()
         cluster.settle()
     return cluster

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+LARGE_EVERY = 250
+"""One seed of this many is a large cluster. It takes as long as a dozen others."""
+
 Span = tuple[float, float]
 """A shortest and a longest time, in seconds."""
 
@@ -88,6 +91,20 @@ class ReplicationConfig:
         """Draws a configuration. Some faults are left out of each, so that the others take effect more
         often (swarm testing)."""
         rng = random.Random(f"replication {seed}")
+        drawn = cls._draw(seed, rng)
+        if seed % LARGE_EVERY != LARGE_EVERY - 1:
+            return drawn
+        topology = replace(drawn.topology, brokers=rng.choice((20, 50, 95)), topics=6, partitions=8)
+        return replace(drawn, topology=topology)
+
+    @property
+    def events_factor(self) -> int:
+        """How many more events than a small cluster this one needs for the same virtual time."""
+        return max(1, self.topology.brokers // 5)
+
+    @classmethod
+    def _draw(cls, seed: int, rng: random.Random) -> ReplicationConfig:
+        """Draws a small cluster."""
 
         def some(share: float, low: float, high: float) -> float:
             return rng.uniform(low, high) if rng.random() < share else 0.0

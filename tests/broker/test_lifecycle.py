@@ -124,7 +124,7 @@ def test_a_broker_lives_through_its_states():
         world.see_registration()
         await world.life.caught_up
         assert world.life.state == BrokerState.RECOVERY
-        world.life.ready_to_unfence()
+        world.life.request_unfence()
         await world.life.unfenced
         assert world.life.state == BrokerState.RUNNING
         world.life.begin_controlled_shutdown()
@@ -211,7 +211,7 @@ def test_a_failed_directory_is_reported_at_once():
         await world.until(lambda: world.life.broker_epoch == 5)
         world.see_registration()
         await world.life.caught_up
-        world.life.ready_to_unfence()
+        world.life.request_unfence()
         await world.life.unfenced
         world.life.directory_failed(bytes([2] * 16))
         await world.until(lambda: world.heartbeats()[-1].offline_log_dirs == [bytes([2] * 16)])
@@ -335,7 +335,7 @@ async def running_world(heartbeat: Any, registration: Any = None, **config: Any)
     await world.until(lambda: world.life.broker_epoch == 5)
     world.see_registration()
     await world.life.caught_up
-    world.life.ready_to_unfence()
+    world.life.request_unfence()
     await world.life.unfenced
     return world
 
@@ -433,7 +433,7 @@ def test_cordoned_directories_are_named_once_the_metadata_is_current_and_again_w
         await world.start()
         world.see_registration()
         await asyncio.wait_for(world.life.caught_up, 10)
-        world.life.ready_to_unfence()
+        world.life.request_unfence()
         await asyncio.wait_for(world.life.unfenced, 10)
         assert [beat.cordoned_log_dirs for beat in world.heartbeats()] == [None, [bytes([1] * 16)]]
         world.cordoned = []

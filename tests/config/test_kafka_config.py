@@ -62,7 +62,7 @@ def test_the_old_name_of_the_node_id_still_works() -> None:
 REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"process.roles": None}, r"process\.roles.*ZooKeeper"),
     (COMBINED, {"process.roles": "broker,master"}, r"process\.roles: String must be one of: broker, controller"),
-    (COMBINED, {"process.roles": "broker,broker"}, "Duplicate role names"),
+    (COMBINED, {"process.roles": ""}, r"process\.roles.*must not be empty.*broker, controller"),
     (COMBINED, {"node.id": None}, r"node\.id.*required"),
     (COMBINED, {"node.id": "-1"}, r"node\.id: Value must be at least 0"),
     (COMBINED, {"node.id": "one"}, r"node\.id: Not a number of type INT"),
@@ -107,9 +107,11 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"max.connections.per.ip": "0"}, r"max\.connections\.per\.ip\.overrides"),
     (COMBINED, {"max.connections.per.ip.overrides": "a"}, "is not host:count"),
     (COMBINED, {"queued.max.request.bytes": "5"}, r"socket\.request\.max\.bytes"),
-    (COMBINED, {"log.dirs": None, "log.dir": ","}, "At least one log directory"),
-    (COMBINED, {"log.dirs": ""}, "At least one log directory.*name a directory"),
-    (COMBINED, {"log.dirs": " , "}, "At least one log directory"),
+    (COMBINED, {"log.dirs": None, "log.dir": ","}, r"log\.dir: values must not be empty"),
+    (COMBINED, {"log.dirs": ""}, r"log\.dirs: values must not be empty"),
+    (COMBINED, {"log.dirs": " , "}, r"log\.dirs: values must not be empty"),
+    (COMBINED, {"advertised.listeners": ""}, r"advertised\.listeners: values must not be empty"),
+    (COMBINED, {"controller.quorum.fetch.max.bytes": "0"}, r"fetch\.max\.bytes: Value must be at least 1"),
 ]  # fmt: skip
 
 
@@ -128,6 +130,8 @@ def test_an_error_names_key_value_and_remedy(
         ("zookeeper.connect", "obsolete"),
         ("control.plane.listener.name", "obsolete"),
         ("broker.id.generation.enable", "obsolete"),
+        ("group.share.enable", "share.version"),
+        ("internal.metadata.max.fetch.size.in.bytes", "controller.quorum.fetch.max.bytes"),
         ("num.partition", "did you mean num.partitions?"),
         ("retention.ms", "a broker's is log.retention.ms"),
         ("my.own", "not a known configuration"),
@@ -208,6 +212,18 @@ def test_passwords_are_sensitive() -> None:
     for name in ("ssl.keystore.password", "sasl.jaas.config", "delegation.token.secret.key"):
         assert BROKER_CONFIGS[name].sensitive
         assert BROKER_CONFIGS[name].type is ConfigType.PASSWORD
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "items"),
+    [
+        ("process.roles", "broker, controller, broker", ["broker", "controller"]),
+        ("log.cleanup.policy", "delete,delete", ["delete"]),
+        ("log.dirs", "/b,/a,/b", ["/b", "/a"]),
+    ],
+)
+def test_an_item_that_a_list_repeats_counts_once(key: str, text: str, items: list[str]) -> None:
+    assert KafkaConfig(COMBINED | {key: text}).get(key) == items
 
 
 def test_a_config_with_overrides_is_checked_again() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from quorate.config.listeners import Endpoint
 from quorate.controller.brokers.sessions import BrokerSessions
+from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController
@@ -181,14 +182,16 @@ def make_config(**changes: Any) -> ControllerConfig:
 class Harness:
     """A controller on a fake replica."""
 
-    def __init__(self, raft: FakeRaft | None = None, **config: Any) -> None:
+    def __init__(
+        self, raft: FakeRaft | None = None, *, real_clock: Clock | None = None, **config: Any
+    ) -> None:
         self.raft = raft if raft is not None else FakeRaft()
         self.clock = FakeClock()
         self.fatal: list[BaseException] = []
         self.controller = QuorumController(
             make_config(**config),
             self.raft,  # type: ignore[arg-type]
-            clock=self.clock,
+            clock=real_clock or self.clock,
             rng=Random(7),
             on_fatal=self.fatal.append,
         )
@@ -235,6 +238,11 @@ class Harness:
     def records(self) -> list[Data]:
         """Every record in the log."""
         return [decode_record(value)[0] for batch in self.raft.log.batches for value in batch.values]
+
+    def records_from(self, offset: int) -> list[Data]:
+        """The records from an offset on."""
+        batches = [batch for batch in self.raft.log.batches if batch.base_offset >= offset]
+        return [decode_record(value)[0] for batch in batches for value in batch.values]
 
 
 class Cluster:

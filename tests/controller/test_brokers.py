@@ -332,8 +332,9 @@ def test_a_session_of_an_older_epoch_fences_no_broker() -> None:
 def test_unregistering_first_removes_the_broker_from_the_isr() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2])
-    records = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1)).records
-    assert [type(record) for record in records] == [PartitionChangeRecord, UnregisterBrokerRecord]
+    result = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1))
+    assert result.response.error_message == "", "as Kafka's"
+    assert [type(record) for record in result.records] == [PartitionChangeRecord, UnregisterBrokerRecord]
     assert 1 not in cluster.image.cluster.brokers
     assert (
         refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1))
@@ -351,7 +352,9 @@ def test_controllers_register_from_metadata_version_15_on() -> None:
     )
     assert refused(Cluster(14), register_controller, request) == ErrorCode.UNSUPPORTED_VERSION
     cluster = Cluster()
-    (record,) = cluster.run(register_controller, request).records
+    result = cluster.run(register_controller, request)
+    assert result.response.error_message == "", "as Kafka's"
+    (record,) = result.records
     assert isinstance(record, RegisterControllerRecord)
     assert cluster.image.cluster.controllers[3].listeners[0].port == 9
 

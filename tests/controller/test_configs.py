@@ -257,6 +257,98 @@ def test_groups_and_metrics_are_described(kind: int, name: str, key: str) -> Non
     assert (config.value, config.config_source) == ("50000", 8 if kind == GROUP else 7)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("consumer.session.timeout.ms", "1000", "must be in the range 45000 to 60000 inclusive."),
+        ("consumer.session.timeout.ms", "60001", "must be in the range 45000 to 60000 inclusive."),
+        ("consumer.assignment.interval.ms", "15001", "must be in the range 0 to 15000 inclusive."),
+        ("share.delivery.count.limit", "11", "must be in the range 2 to 10 inclusive."),
+        ("share.partition.max.record.locks", "4001", "must be in the range 100 to 4000 inclusive."),
+        ("streams.num.standby.replicas", "3", "must be less than or equal to 2"),
+        ("streams.num.warmup.replicas", "21", "must be less than or equal to 20"),
+        ("streams.task.offset.interval.ms", "14999", "must be greater than or equal to 15000"),
+        ("streams.rack.aware.assignment.tags", "a, b,a", "must not contain duplicate tag keys."),
+        ("streams.assignor.name", "own", "Registered assignors are: [sticky]."),
+        ("errors.deadletterqueue.topic.name", "__dlq", "DLQ topic name must not start with '__'"),
+    ],
+)
+def test_a_groups_key_outside_of_the_limits_of_the_node_is_refused(
+    key: str, value: str, message: str
+) -> None:
+    result = a_cluster().run(incremental_alter_configs, request((GROUP, "g", [(key, SET, value)])))
+    (response,) = result.response.responses
+    assert response.error_code == ErrorCode.INVALID_CONFIG
+    assert response.error_message.startswith(key)
+    assert response.error_message.endswith(message)
+
+
+def test_the_limits_of_groups_are_those_of_the_nodes_properties() -> None:
+    static = {
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "1000",
+    }
+    cluster = a_cluster(static=static)
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert alter(cluster, GROUP, "g", (session, SET, "900")) == ErrorCode.INVALID_CONFIG, "below 1000"
+    assert alter(cluster, GROUP, "g", (session, SET, "900"), (heartbeat, SET, "300")) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("static", "dynamic", "own", "value", "source", "synonyms"),
+    [
+        ({}, None, None, "1000", 5, [("group.share.assignment.interval.ms", 5)]),
+        (
+            {"group.share.assignment.interval.ms": "2000"},
+            None,
+            None,
+            "2000",
+            4,
+            [("group.share.assignment.interval.ms", 4), ("group.share.assignment.interval.ms", 5)],
+        ),
+        (
+            {},
+            "3000",
+            "4000",
+            "4000",
+            8,
+            [
+                ("share.assignment.interval.ms", 8),
+                ("group.share.assignment.interval.ms", 2),
+                ("group.share.assignment.interval.ms", 5),
+            ],
+        ),
+    ],
+)
+def test_a_groups_default_is_the_value_of_the_nodes_key(
+    static: dict[str, str],
+    dynamic: str | None,
+    own: str | None,
+    value: str,
+    source: int,
+    synonyms: list[tuple[str, int]],
+) -> None:
+    cluster = a_cluster(static=static)
+    key = "share.assignment.interval.ms"
+    if dynamic is not None:
+        assert alter(cluster, BROKER, "1", (f"group.{key}", SET, dynamic)) == ErrorCode.NONE
+    if own is not None:
+        assert alter(cluster, GROUP, "g", (key, SET, own)) == ErrorCode.NONE
+    (config,) = described(cluster, GROUP, "g", keys=[key], include_synonyms=True).configs
+    assert (config.value, config.config_source) == (value, source)
+    assert [(s.name, s.source) for s in config.synonyms] == synonyms
+
+
+def test_internal_keys_of_a_group_are_described_once_they_are_set() -> None:
+    key = "streams.num.warmup.replicas"
+    cluster = a_cluster()
+    assert described(cluster, GROUP, "g", keys=[key]).configs == []
+    assert alter(cluster, GROUP, "g", (key, SET, "3")) == ErrorCode.NONE
+    (config,) = described(cluster, GROUP, "g", keys=[key]).configs
+    assert (config.value, config.config_source) == ("3", 8)
+
+
 def test_describing_the_controllers() -> None:
     cluster = Cluster()
     endpoint = RegisterControllerRecord.ControllerEndpoint(
@@ -403,6 +495,21 @@ def test_below_version_2_the_response_has_each_feature() -> None:
         r.feature for r in update(Cluster(), ("group.version", 1, UPGRADE), version=1).response.results
     ] == ["group.version"]
     assert update(Cluster(), ("group.version", 1, UPGRADE)).response.results == []
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_result_of_a_feature_that_was_updated_has_kafkas_message(version: int) -> None:
+    (result,) = update(Cluster(), ("group.version", 1, UPGRADE), version=version).response.results
+    assert (result.error_code, result.error_message) == (ErrorCode.NONE, "NONE")
+
+
+def test_version_0_allows_no_downgrade() -> None:
+    cluster = Cluster()
+    update(cluster, ("group.version", 1, UPGRADE))
+    key = UpdateFeaturesRequest.FeatureUpdateKey
+    wanted = key(feature="group.version", max_version_level=0, allow_downgrade=True)
+    result = cluster.run(update_features, UpdateFeaturesRequest(feature_updates=[wanted]), 0)
+    assert (result.response.error_code, result.records) == (ErrorCode.INVALID_UPDATE_VERSION, [])
 
 
 def test_validate_only_changes_no_level() -> None:

@@ -137,7 +137,7 @@ def test_a_controller_that_closes_waits_for_its_last_commits_and_accepts_no_more
 READY = """
 import sys
 import quorate.controller.driver
-from quorate.controller.standby_preload import MODULES, RAFT_KEYS, RECORDS, pieces
+from quorate.controller.standby_preload import MODULES, RAFT_KEYS, RECORDS, pieces, structs
 from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)
@@ -155,6 +155,14 @@ for key in RAFT_KEYS:
     spec = REGISTRY[key]
     assert spec.max_version in spec.request._encoders and spec.max_version in spec.response._decoders, key
 assert set(sys.modules) == loaded
+from quorate.metadata import records
+from quorate.protocol.schema import Struct
+from quorate.records.control import LeaderChangeMessage
+built = [LeaderChangeMessage, *(getattr(records, name) for name in RECORDS)]
+built += [REGISTRY[key].request for key in RAFT_KEYS]
+built += [REGISTRY[key].response for key in (*WRITES, ApiKey.ENVELOPE, *RAFT_KEYS)]
+slow = [struct for message in built for struct in structs(message) if struct.__init__ is Struct.__init__]
+assert not slow, slow
 """
 
 

@@ -13,6 +13,7 @@ from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_
 from quorate.controller.handlers.elect_leaders import elect_leaders, preferred_elections, unclean_elections
 from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
 from quorate.controller.replication.broker_changes import ChangeBatch, fence
+from quorate.metadata.image.partitions import RECOVERED
 from quorate.metadata.records import ConfigRecord, PartitionChangeRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -383,6 +384,23 @@ def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_electio
         ]
     )
     assert reassign(cluster, None) == code
+
+
+def test_cancelling_without_an_original_replica_in_sync_elects_one_that_is_eligible() -> None:
+    cluster = Cluster().brokers(1, 2, 3)
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.elr()
+    minimum = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="2")
+    cluster.apply([minimum])
+    reassign(cluster, [3])
+    moved = PartitionChangeRecord(
+        topic_id=topic_id, partition_id=0, isr=[3], leader=3, eligible_leader_replicas=[2]
+    )
+    cluster.apply([moved])
+    assert reassign(cluster, None) == ErrorCode.NONE
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.elr, partition.leader) == ((1, 2), (2,), (), 2)
+    assert partition.leader_recovery_state == RECOVERED
 
 
 @pytest.mark.parametrize(

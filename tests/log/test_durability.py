@@ -132,7 +132,7 @@ def test_a_segment_of_the_metadata_log_is_durable_before_the_next_one_is_created
 ) -> None:
     """Otherwise a crash during the roll leaves a torn segment and an empty one after it, which looks like
     damage."""
-    log = open_log(tmp_path, cuts_torn_tail_only=True)
+    log = open_log(tmp_path, is_metadata_log=True)
     put(log, b"a")
     before: list[str] = []
     create = Segment.create_files

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.metrics import directory_metrics
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.scheduler import run_steps
@@ -477,3 +478,18 @@ def test_new_logs_are_placed_in_directories_that_are_not_cordoned(tmp_path: Path
     assert assigned.dir.parent == first, "as the controller has decided before"
     logs.cordoned = frozenset({first, second})
     assert logs.get_or_create("t", 4, TOPIC_ID).dir.parent == first
+
+
+def test_metrics_tell_offline_and_cordoned_directories_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    logs = manager(*paths)
+    logs.load()
+    logs.mark_offline(paths[0])
+    logs.cordoned = frozenset(paths[1:])
+    a, b, c = map(str, paths)
+    assert {metric.name: metric.value for metric in directory_metrics(logs)} == {
+        "OfflineLogDirectoryCount": 1,
+        "CordonedLogDirectoryCount": 2,
+        "LogDirectoryOffline": {a: 1, b: 0, c: 0},
+        "LogDirectoryCordoned": {a: 0, b: 1, c: 1},
+    }

@@ -139,6 +139,23 @@ def test_segments_after_a_damaged_one_are_deleted(tmp_path: Path) -> None:
     assert contents(reopened(again))[-1] == (again.log_end_offset - 1, b"new")
 
 
+@pytest.mark.parametrize(("policy", "end"), [("delete", 1), ("compact", 3)])
+def test_an_empty_segment_after_a_gap_is_deleted_unless_compaction_may_have_caused_it(
+    tmp_path: Path, policy: str, end: int
+) -> None:
+    """A power failure may lose the end of a segment, and keep the name of the next file."""
+    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
+    put(log, b"kept")
+    kept = log.size_bytes
+    put(log, b"lost", b"lost")
+    log.roll(NOW)
+    os.truncate(log.dir / f"{SEGMENT}.log", kept)
+    again = reopened(log)
+    assert (contents(again), again.log_end_offset) == ([(0, b"kept")], end)
+    assert put(again, b"new").first_offset == end
+    assert contents(reopened(again)) == [(0, b"kept"), (end, b"new")]
+
+
 def damage_remove(path: Path) -> None:
     path.unlink()
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -139,25 +138,25 @@ def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int]) -> None:
     assert EpochCache([(1, 5), (2, 10), (5, 20)]).end_offset_for(epoch, 33) == expected
 
 
-def test_entries_are_read_in_a_thread_beside_a_change() -> None:
-    """A flush reads them while the log appends the first batch of an epoch."""
-    cache = EpochCache([(1, 0), (2, 10), (5, 20)])
-    found: list[list[tuple[int, int]]] = []
-
-    class Interrupted(list[int]):
-        def pop(self, *at: Any) -> int:
-            reading = threading.Thread(target=lambda: found.append(cache.entries()))
-            reading.start()
-            reading.join(0.1)  # it may wait for the change
-            readers.append(reading)
-            return super().pop(*at)
-
-    readers: list[threading.Thread] = []
-    cache._starts = Interrupted(cache._starts)
-    cache.assign(3, 15)
-    for reader in readers:
-        reader.join()
-    assert found == [[(1, 0), (2, 10), (3, 15)]]
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cache: cache.assign(3, 15),
+        lambda cache: cache.correct(2, 30),
+        lambda cache: cache.truncate_from_end(15),
+        lambda cache: cache.truncate_from_start(12),
+        lambda cache: cache.clear(),
+    ],
+    ids=["assign", "correct", "truncate from the end", "truncate from the start", "clear"],
+)
+def test_a_change_leaves_the_lists_alone_that_a_flush_reads_in_its_thread(
+    change: Callable[[EpochCache], object],
+) -> None:
+    entries = [(1, 0), (2, 10), (5, 20)]
+    cache = EpochCache(entries)
+    read_by_the_flush = cache._columns
+    change(cache)
+    assert list(zip(*read_by_the_flush, strict=True)) == entries != cache.entries()
 
 
 # --- partition.metadata and the marker ------------------------------------------------------------

@@ -104,6 +104,20 @@ def test_usual_partitions_stay_encoded_and_mean_what_their_records_say(version: 
     assert loaded(values) == replayed(values)
 
 
+@pytest.mark.parametrize("size", [1, 3, 64, 1_000])
+def test_partitions_of_an_existing_topic_stay_encoded(size: int) -> None:
+    """The topic is in an earlier batch, as in a metadata transaction. Some partitions are written twice."""
+    rng = random.Random(size)
+    ids = [*range(200), 2_047, 2_048, 5_000, 5_001, 3]
+    values = head(2) + [encode_record(partition(rng, 2, n), 2) for n in ids]
+    image = EMPTY
+    for start in range(0, len(values), size):
+        part = [memoryview(value) for value in values[start : start + size]]
+        image = apply_committed(image, [SnapshotBatch(start, start + len(part) - 1, 1, 5, part, 0)])
+    assert held(image) == [True] * (len(ids) - 1)
+    assert outcome(lambda _: image, values) == outcome(replayed, values)
+
+
 UNUSUAL: dict[str, dict[str, Any]] = {
     "being removed": {
         "replicas": [1, 2],
@@ -177,6 +191,38 @@ def test_modified_bytes_give_the_same_result_as_decoding_them(seed: int, version
     usual = encode_record(partition(rng, version, 1), version)
     values = [*head(version), bytes(value), usual]
     assert outcome(loaded, values) == outcome(replayed, values)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32))
+def test_runs_of_equal_partitions_give_the_same_result_as_decoding_each(seed: int) -> None:
+    """Partitions of two topics with equal numbers of replicas, in any order, some of them twice, and in half
+    of the cases one with a modified byte."""
+    rng = random.Random(seed)
+    other = bytes(range(1, 17))
+    values = []
+    for _ in range(rng.randint(1, 4)):
+        replicas = rng.sample(range(5), rng.randint(1, 3))
+        topic_id, first = rng.choice([TOPIC, TOPIC, other]), rng.choice([0, 0, 30, 2_040])
+        ids = list(range(first, first + rng.randint(1, 30)))
+        if rng.random() < 0.3:
+            rng.shuffle(ids)
+        if rng.random() < 0.2:
+            ids += rng.choices(ids, k=3)
+        for number in ids:
+            rng.shuffle(replicas)
+            record = partition(
+                rng, 2, number, topic_id=topic_id, replicas=[*replicas], isr=[*replicas], leader=replicas[0]
+            )
+            record.directories = [bytes([broker]) * 16 for broker in replicas]
+            values.append(encode_record(record, 2))
+    if rng.random() < 0.5:
+        place = rng.randrange(len(values))
+        value = bytearray(values[place])
+        value[rng.randrange(len(value))] = rng.randrange(256)
+        values[place] = bytes(value)
+    before = [*head(2), encode_record(TopicRecord(name="u", topic_id=other), 0)]
+    assert outcome(loaded, before + values) == outcome(replayed, before + values)
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,11 +9,30 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY
 from quorate.metadata.loader import apply_committed, load_snapshot
+from quorate.protocol.schema import Data
 
 
 def test_the_frame_is_three_varints_before_the_body() -> None:
     record = r.FeatureLevelRecord(name="metadata.version", feature_level=27)
     assert encode_record(record, 0) == bytes.fromhex("010c00116d657461646174612e76657273696f6e001b00")
+
+
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        (r.BeginTransactionRecord(name="Bootstrap records"), "01170001001212" + b"Bootstrap records".hex()),
+        (r.BeginTransactionRecord(), "01170000"),
+        (r.EndTransactionRecord(), "01180000"),
+        (
+            r.AbortTransactionRecord(reason="Controller failover"),
+            "01190001001414" + b"Controller failover".hex(),
+        ),
+    ],
+)
+def test_the_records_of_a_transaction_have_kafkas_bytes(record: Data, value: str) -> None:
+    """The first one is in the log of Apache Kafka 4.4 in `tests/golden`."""
+    assert encode_record(record, 0).hex() == value
+    assert decode_record(bytes.fromhex(value)) == (record, 0)
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,28 @@ def test_a_transaction_shows_at_its_end_and_not_before() -> None:
     assert set(MetadataDelta(opened, ended).topics_created) == {T2}
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_removed_topic_leaves_nothing_in_the_indexes(count: int) -> None:
+    """A topic may have fewer partitions than there are brokers, or more."""
+    kept = replay(topic("u", T2), partition(0, T2))
+    image = replay(topic(), *[partition(number) for number in range(count)], base=kept)
+    assert image.topics != kept.topics
+    after = replay(r.RemoveTopicRecord(topic_id=T1), base=image).topics
+    assert (after.replica_index, after.leader_index) == (kept.topics.replica_index, kept.topics.leader_index)
+    assert after.partition_count == 1
+
+
+@pytest.mark.parametrize("since", range(5))
+def test_a_delta_over_the_end_of_a_transaction_has_the_topics_of_all_its_batches(since: int) -> None:
+    parts = [[r.BeginTransactionRecord()], [topic()], [topic("u", T2)], [partition(0, T2)], [partition()]]
+    images = [replay(topic("before", bytes(15) + b"9"))]
+    for part in [*parts, [r.EndTransactionRecord()]]:
+        images.append(replay(*part, base=images[-1]))
+    assert [len(image.topics.by_id) for image in images] == [1] * 6 + [3]
+    assert set(MetadataDelta(images[since], images[-1]).topics_created) == {T1, T2}
+    assert MetadataDelta(images[since], images[5]).is_empty
+
+
 def test_an_aborted_transaction_leaves_nothing() -> None:
     before = replay(topic(), partition())
     after = replay(

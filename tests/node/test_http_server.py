@@ -9,7 +9,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,8 +27,9 @@ from quorate.node.metrics import MetricsCollector
 class Metric(NamedTuple):
     name: str
     help: str
-    value: float | str
+    value: float | str | Mapping[str, float]
     states: tuple[str, ...] = ()
+    label: str = ""
 
 
 def metrics() -> Iterable[Metric]:
@@ -36,6 +37,7 @@ def metrics() -> Iterable[Metric]:
     yield Metric("current-state", "The state.", "leader", ("leader", "follower"))
     yield Metric("current-vote-directory-id", "For whom.", "abc")
     yield Metric("commit-latency-avg", "Not known.", float("nan"))
+    yield Metric("Cordoned", "Of a directory.", {"/a": 1.0, "/b": 0.0}, label="logDirectory")
 
 
 def broken() -> Iterable[Metric]:
@@ -109,6 +111,8 @@ def test_metrics_are_named_after_kafkas_and_a_broken_source_is_left_out() -> Non
         in lines
     )
     assert "kafka_server_raft_metrics_commit_latency_avg NaN" in lines
+    assert 'kafka_server_raft_metrics_Cordoned{logDirectory="/a"} 1.0' in lines
+    assert 'kafka_server_raft_metrics_Cordoned{logDirectory="/b"} 0.0' in lines
     assert f"Content-Length: {len(body)}".encode() in head
 
 

@@ -36,14 +36,14 @@ def config_file(folder: Path, content: bytes) -> Path:
 )
 def test_a_file_is_iso_8859_1_with_escapes(tmp_path: Path, content: bytes) -> None:
     config = load_config(config_file(tmp_path, content))
-    assert config.get("log.dirs") == "/data/é"
+    assert config.get("log.dirs") == ["/data/é"]
     assert config.warnings == []
 
 
 def test_text_in_utf_8_is_read_as_java_reads_it_and_warned_of(tmp_path: Path) -> None:
     path = config_file(tmp_path, "log.dirs=/data/é".encode())
     config = load_config(path)
-    assert config.get("log.dirs") == "/data/Ã©"
+    assert config.get("log.dirs") == ["/data/Ã©"]
     [warning] = config.warnings
     assert str(path) in warning
     assert "ISO-8859-1" in warning
@@ -51,7 +51,7 @@ def test_text_in_utf_8_is_read_as_java_reads_it_and_warned_of(tmp_path: Path) ->
 
 def test_a_repeated_key_is_warned_of(tmp_path: Path) -> None:
     config = load_config(config_file(tmp_path, b"log.dirs=/a\nlog.dirs=/b"))
-    assert config.get("log.dirs") == "/b"
+    assert config.get("log.dirs") == ["/b"]
     assert config.warnings == ["log.dirs is set 2 times; the last value, /b, counts"]
 
 

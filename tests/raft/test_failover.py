@@ -17,9 +17,18 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.events import PeerLost, Received, Replied, Shutdown, Timeout
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.runtime.wire.requests import encode_request
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
-from tests.raft.nodes import MemoryTransport, Network, Node, dynamic, format_dynamic
+from tests.raft.nodes import (
+    MemoryTransport,
+    Network,
+    Node,
+    context,
+    dynamic,
+    format_dynamic,
+    leader_of,
+)
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address, directory, voter
 
 OBSERVER = ReplicaKey(9, directory(9))
@@ -110,10 +119,31 @@ def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     r = replica()
     r.step(PeerLost(address(2)), 0.1)
     asks(r, pre_vote(3), 0.1)
-    r.step(Timeout(), 0.129)
+    r.step(Timeout(), 0.249)
     assert r.state.role is Role.FOLLOWER
-    r.step(Timeout(), 0.161)
+    r.step(Timeout(), 0.351)
     assert r.state.role is Role.PROSPECTIVE
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_a_replica_waits_no_longer_for_another_one_that_is_gone(lost: int) -> None:
+    r = replica(1, voters=4)
+    r.step(PeerLost(address(2)), 0.1)
+    asks(r, pre_vote(3), 0.1)
+    r.step(PeerLost(address(lost)), 0.13)
+    assert r.state.role is (Role.PROSPECTIVE if lost == 3 else Role.FOLLOWER)
+
+
+def test_a_prospective_waits_no_longer_for_another_one_that_is_gone() -> None:
+    r = replica(3)
+    r.step(PeerLost(address(2)), 0.1)
+    r.step(Timeout(), 0.121)
+    asks(r, pre_vote(1, 3), 0.122)
+    request = next(q for q in r.state.link(address(1)).in_flight.values() if isinstance(q, m.Vote))
+    r.step(Replied(m.Peer(1, address(1)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
+    assert r.state.role is Role.PROSPECTIVE
+    r.step(PeerLost(address(1)), 0.124)
+    assert r.state.role is Role.CANDIDATE
 
 
 def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
@@ -143,7 +173,7 @@ def test_one_of_two_simultaneous_prospectives_becomes_a_candidate_first(
     request = next(q for q in r.state.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
     r.step(Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
     assert r.state.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
-    r.step(Timeout(), 0.183)
+    r.step(Timeout(), 0.373)
     assert r.state.role is Role.CANDIDATE
 
 
@@ -415,6 +445,37 @@ def test_a_leader_that_stops_waits_for_its_last_records_to_commit(tmp_path: Path
         for node in others:
             await node.machine.until(lambda machine=node.machine: b"b" in machine.values)
         for node in others:
+            await node.kill()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("leader_lost", [True, False])
+def test_a_follower_answers_a_pre_vote_when_it_could_have_noticed_that_the_leader_is_gone(
+    tmp_path: Path, leader_lost: bool
+) -> None:
+    """The connections of a dead leader are reset one after the other, and the other voter was first."""
+
+    async def main() -> None:
+        network = Network()
+        nodes = []
+        for i in (1, 2, 3):
+            format_dynamic(tmp_path / str(i), dynamic(1, 2, 3))
+            nodes.append(await Node(network, tmp_path / str(i), i).start())
+        leader = await leader_of(nodes)
+        await leader.commit(b"a")
+        follower, other = (node for node in nodes if node is not leader)
+        await follower.machine.until(lambda: b"a" in follower.machine.values)
+        client = follower.client
+        end = client.log.end_offset
+        request = encode_request(pre_vote(other.id, follower.id, (end, client.epoch), client.epoch))
+        answer = asyncio.ensure_future(client.handle(context(52, 2), request))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        if leader_lost:
+            client.driver.step(PeerLost(address(leader.id)))
+        response = await answer
+        assert response.topics[0].partitions[0].vote_granted is leader_lost  # type: ignore[attr-defined]
+        for node in nodes:
             await node.kill()
 
     asyncio.run(main())

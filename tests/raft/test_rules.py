@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ def replica(
     i: int = 1,
     voters: int = 3,
     can_vote: bool = True,
+    **params_changes: Any,
 ) -> Raft:
     """Node i of a dynamic quorum, not started. Its log has one record for each given epoch."""
     log = MemoryLog([Entry(e, e) for e in epochs])
@@ -36,26 +38,27 @@ def replica(
         can_vote,
         (address(2),),
         quick_failover=False,
+        **params_changes,
     )
     return Raft(params, log, stored, members, random.Random(1))
 
 
-def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
+def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2), **params_changes: Any) -> Raft:
     """Node 1 in epoch 3, in the given role."""
     match role:
         case Role.FOLLOWER:
-            r = replica(QuorumState(3, 2), epochs)
+            r = replica(QuorumState(3, 2), epochs, **params_changes)
         case Role.CANDIDATE:
-            r = replica(QuorumState(3, None, ReplicaKey(1, directory(1))), epochs)
+            r = replica(QuorumState(3, None, ReplicaKey(1, directory(1))), epochs, **params_changes)
         case Role.RESIGNED:
-            r = replica(QuorumState(3, 1), epochs)
+            r = replica(QuorumState(3, 1), epochs, **params_changes)
         case _:
-            r = replica(QuorumState(3), epochs)
+            r = replica(QuorumState(3), epochs, **params_changes)
     r.start(0.0)
     if role is Role.PROSPECTIVE:
         r.step(Timeout(), 5.0)
     if role is Role.LEADER:
-        r = replica(QuorumState(2), epochs)
+        r = replica(QuorumState(2), epochs, **params_changes)
         r.start(0.0)
         effects = r.step(Timeout(), 5.0)
         while r.state.role is not Role.LEADER:

@@ -25,7 +25,6 @@ CHUNK = 8 << 10
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "ASK_SNAPSHOT_BYTES", CHUNK)
     monkeypatch.setattr(follower, "REFUSED_SNAPSHOT_S", 0.05)
 
 
@@ -43,7 +42,15 @@ async def quorum(path: Path, *ids: int) -> list[Node]:
     nodes = []
     for i in ids:
         format_dynamic(path / str(i), dynamic(*ids))
-        nodes.append(Node(network, path / str(i), i, bootstrap_servers=tuple(address(j) for j in ids)))
+        nodes.append(
+            Node(
+                network,
+                path / str(i),
+                i,
+                bootstrap_servers=tuple(address(j) for j in ids),
+                fetch_snapshot_max_bytes=CHUNK,
+            )
+        )
     for node in nodes:
         await node.start()
     return nodes
@@ -60,7 +67,14 @@ async def filled(leader: Node) -> OffsetEpoch:
 
 
 def observer(network: Network, path: Path, *ids: int) -> Node:
-    return Node(network, path, 9, is_controller=False, bootstrap_servers=tuple(address(j) for j in ids))
+    return Node(
+        network,
+        path,
+        9,
+        is_controller=False,
+        bootstrap_servers=tuple(address(j) for j in ids),
+        fetch_snapshot_max_bytes=CHUNK,
+    )
 
 
 def count(node: Node, key: ApiKey) -> int:

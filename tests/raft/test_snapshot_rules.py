@@ -34,8 +34,8 @@ DIGEST = b"d" * 32
 class Follower:
     """Node 1 follows node 2 in epoch 3. The leader has answered its Fetch with a snapshot id."""
 
-    def __init__(self) -> None:
-        self.r: Raft = started(Role.FOLLOWER)
+    def __init__(self, **params_changes: int) -> None:
+        self.r: Raft = started(Role.FOLLOWER, **params_changes)
         self.now = 0.2
         self.leader, self.epoch = 2, 3
         self.effects = self.told_of_snapshot()
@@ -94,6 +94,20 @@ def test_no_chunk_is_requested_before_the_download_is_open() -> None:
     request = f.asked(m.FetchSnapshot)
     assert (request.snapshot, request.position, request.max_bytes) == (SNAPSHOT, 4000, ASK_SNAPSHOT_BYTES)
     assert request.prefix_digest is None
+
+
+def test_a_part_has_at_most_controller_quorum_fetch_snapshot_max_bytes() -> None:
+    f = Follower(fetch_snapshot_max_bytes=1000)
+    f.opened()
+    assert f.asked(m.FetchSnapshot).max_bytes == 1000
+    f.chunk(b"s" * 1000)
+    assert (f.asked(m.FetchSnapshot).position, f.asked(m.FetchSnapshot).max_bytes) == (1000, 1000)
+
+
+def test_a_fetch_asks_for_at_most_controller_quorum_fetch_max_bytes_of_records() -> None:
+    f = Follower(fetch_max_bytes=70_000)
+    f.new_leader()
+    assert f.asked(m.Fetch).max_bytes == 70_000
 
 
 def test_a_download_that_was_opened_for_an_earlier_leader_must_be_confirmed_by_the_new_one() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from quorate.raft.config import RaftConfig
 from quorate.raft.core import follower
 from quorate.raft.core.events import Replied, SnapshotInstalled, SnapshotOpened
 from quorate.raft.storage.snapshots import download as downloads
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
+from simulation.nodes import process
 from simulation.nodes.cluster import run_cluster
 
 
@@ -41,7 +44,7 @@ def config(seed: int) -> SimulationConfig:
 def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(follower, "ASK_SNAPSHOT_BYTES", 100)
+    monkeypatch.setattr(process, "RaftConfig", partial(RaftConfig, fetch_snapshot_max_bytes=100))
     monkeypatch.setattr(downloads, "FLUSH_BYTES", 500)
     seen: Counter[str] = Counter()
     opened, replied, installed = (

@@ -85,13 +85,15 @@ def read_disk(data: Path) -> Disk:
     """
     for _ in range(50):
         try:
-            return _read(data / FOLDER)
+            return read_folder(data / FOLDER)
         except FileNotFoundError:
             time.sleep(0.1)  # a segment was deleted between the listing and the reading
     raise AssertionError(f"{data / FOLDER} changes faster than it can be read")
 
 
-def _read(folder: Path) -> Disk:
+def read_folder(folder: Path) -> Disk:
+    """Reads the folder of any partition. AssertionError as `read_disk`; FileNotFoundError if a file is deleted
+    meanwhile."""
     batches: list[DiskBatch] = []
     paths = sorted(folder.glob("*.log"))
     for path in paths:

@@ -55,8 +55,8 @@ class MixedNode(Node):
 
 @dataclass
 class MixedQuorum:
-    """Controllers 1 to 3 of the implementations that its letters name, and brokers: 9 is ours, 8
-    Java's. Not started yet."""
+    """Controllers 1 to 3 of the implementations that its letters name, and brokers with `broker_ids`, of
+    `brokers_of`. Not started yet."""
 
     base: Path
     implementations: str
@@ -64,6 +64,9 @@ class MixedQuorum:
     brokers_of: str = "q"
     extra: dict[str, object] = field(default_factory=dict)
     kafka: str = java.KAFKA_VERSION
+    broker_ids: tuple[int, ...] = (9, 8)
+    release: str = ""
+    """Whose features the cluster gets when it is formatted; those of `kafka` by default."""
 
     def __post_init__(self) -> None:
         java.require_java(self.kafka)
@@ -75,7 +78,7 @@ class MixedQuorum:
         ]
         self.brokers = [
             self.node(f"b{node_id}", node_id, "broker", letter)
-            for letter, node_id in zip(self.brokers_of, (9, 8), strict=False)
+            for letter, node_id in zip(self.brokers_of, self.broker_ids, strict=False)
         ]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
 
@@ -83,7 +86,7 @@ class MixedQuorum:
         return MixedNode(
             self.base / folder, node_id=node_id, roles=roles, impl=IMPLEMENTATIONS[letter], static=self.static,
             voters=self.voters, controller_port=controller_port, extra=dict(self.extra), kafka=self.kafka,
-            release=self.kafka[:3],
+            release=self.release or self.kafka[:3],
         )  # fmt: skip
 
     @property

@@ -127,6 +127,17 @@ def test_roles_may_be_apart(kafka_cluster_factory: ClusterFactory) -> None:
     assert len(cluster.bootstrap_controllers.split(",")) == 1
 
 
+def test_no_node_has_both_roles_if_they_are_separate(kafka_cluster_factory: ClusterFactory) -> None:
+    original = kafka_cluster_factory(controllers=1, brokers=2, separate_roles=True)
+    assert (original.controller_ids, original.broker_ids) == ([1], [2, 3])
+    create(original, "copied", replicas=2)
+    produce(original.bootstrap_servers, "copied", [b"a"], acks="all")
+    original.stop()
+    copy = kafka_cluster_factory(directory=original.directory)
+    assert (copy.controller_ids, copy.broker_ids) == ([1], [2, 3])
+    assert read(copy.bootstrap_servers, "copied", 1) == [b"a"]
+
+
 def test_a_killed_node_refuses_connections_and_comes_back_where_it_was(
     kafka_cluster_factory: ClusterFactory,
 ) -> None:
@@ -290,6 +301,20 @@ def test_a_node_with_a_full_disk_ends_and_starts_again_when_there_is_room(
     cluster.start(1)
     kept = read(cluster.bootstrap_servers, "full", 1 + results.count(True))
     assert len(kept) == 1 + results.count(True) and kept[0] == b"acknowledged"
+
+
+def test_a_node_with_a_failing_disk_ends_and_starts_again_when_it_is_repaired(
+    kafka_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = kafka_cluster_factory()
+    create(cluster, "failing")
+    produce(cluster.bootstrap_servers, "failing", [b"acknowledged"], acks="all")
+    cluster.fail_disk(1)
+    eventually("the node to end", lambda: not cluster.is_running(1))
+    assert "Input/output error" in cluster.log_file(1).read_text()
+    cluster.repair_disk(1)
+    cluster.start(1)
+    assert read(cluster.bootstrap_servers, "failing", 1) == [b"acknowledged"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

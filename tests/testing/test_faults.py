@@ -209,11 +209,11 @@ os.chdir(sys.argv[1])
 disk = FaultyDisk()
 fd = os.open("file", os.O_RDWR | os.O_CREAT)
 
-def fails(what):
+def fails(what, error=errno.ENOSPC):
     try:
         what()
     except OSError as e:
-        return e.errno == errno.ENOSPC
+        return e.errno == error
     return False
 
 disk.apply(DiskFault(free_bytes=10))
@@ -252,11 +252,27 @@ os.pwrite(fd, bytes(200_000), 200_000)
 assert took(lambda: [os.pread(fd, 1, 300_000) for _ in range(10)]) < 1, "what was just written is in the page cache"
 disk.apply(DiskFault(read_ms=200))
 assert took(lambda: os.pread(fd, 1, 300_000)) >= 0.2, "it is emptied each time"
+
+disk.apply(DiskFault(failing=True))
+for access in (
+    lambda: os.fsync(fd),
+    lambda: os.fdatasync(fd),
+    lambda: os.pread(fd, 1, 0),
+    lambda: os.preadv(fd, [bytearray(1)], 0),
+    lambda: os.write(fd, b"x"),
+    lambda: os.pwrite(fd, b"x", 0),
+    lambda: os.pwritev(fd, [b"x"], 0),
+    lambda: os.mkdir("another folder"),
+):
+    assert fails(access, errno.EIO)
+assert os.write(writing, b"a pipe") == 6
+disk.apply(DiskFault())
+assert os.pread(fd, 4, 10) == b"room", "nothing is lost"
 print("done")
 """
 
 
-def test_disks_run_full_and_slow(tmp_path: object) -> None:
+def test_disks_run_full_and_slow_and_fail(tmp_path: object) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DISK, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
@@ -268,6 +284,7 @@ def test_disks_run_full_and_slow(tmp_path: object) -> None:
     [
         Launch("server.properties", [("host", 9093, 40001)], DiskFault(1.5, 2, 0), LinkFault([1, 2])),
         DiskFault(fsync_ms=3),
+        DiskFault(failing=True),
         LinkFault([7]),
     ],
 )

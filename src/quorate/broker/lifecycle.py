@@ -34,8 +34,8 @@ logger = logging.getLogger("quorate.broker.lifecycle")
 
 _SHUTDOWN_RETRY_MIN_S = 0.01
 _SHUTDOWN_RETRY_MAX_S = 0.1
-"""The other brokers report their metadata offset within milliseconds, if they send early heartbeats
-(`early_heartbeats`)."""
+"""The longest pause between two heartbeats during a controlled shutdown. It is short because the other
+brokers report their metadata offset within milliseconds, if they send early heartbeats (`early_heartbeats`)."""
 _NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Errors of a heartbeat whose sender was unregistered or replaced by another incarnation."""
 
@@ -121,7 +121,7 @@ class BrokerLifecycle:
         )
         self._task = self._loop.create_task(self._run())
 
-    def ready_to_unfence(self) -> None:
+    def request_unfence(self) -> None:
         """Requests at once that the controller unfence this broker. Called when the logs are open."""
         self._ready_to_unfence = True
         self._wake.set()
@@ -187,9 +187,9 @@ class BrokerLifecycle:
                 self.node_id,
                 self.state.name,
             )
-            self.shutting_down()
+            self.begin_shutdown()
 
-    def shutting_down(self) -> None:
+    def begin_shutdown(self) -> None:
         """Stops heartbeats and ends the waits for the controller."""
         if self.state == BrokerState.SHUTTING_DOWN:
             return
@@ -207,7 +207,7 @@ class BrokerLifecycle:
 
     async def close(self) -> None:
         """Stops the task that sends heartbeats."""
-        self.shutting_down()
+        self.begin_shutdown()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -247,7 +247,7 @@ class BrokerLifecycle:
                 )
             await self._sleep(min(self._interval_s, max(deadline - self._loop.time(), 0.001)))
             if self.state == BrokerState.SHUTTING_DOWN:
-                raise asyncio.CancelledError  # the cancellation by `close` may have been lost in the timeout
+                raise asyncio.CancelledError  # `close` may have cancelled just when the sleep ended
             self._wake.clear()
 
     async def _register(self, timeout_s: float) -> bool:
@@ -324,7 +324,7 @@ class BrokerLifecycle:
             want_fence=not self._ready_to_unfence,
             want_shut_down=self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=offline,
-            # The metadata is not current before, and the configuration may be an older one.
+            # In STARTING, the metadata is not current, so the cordoned directories may be outdated.
             cordoned_log_dirs=None if self.state == BrokerState.STARTING else self._cordoned_directories(),
             snapshot_end_offset=self._snapshot_end_offset(),
         )
@@ -356,7 +356,7 @@ class BrokerLifecycle:
                 "registered.",
                 self.node_id,
             )
-            self.shutting_down()
+            self.begin_shutdown()
             return 0.0
         return self._interval_s
 
@@ -390,7 +390,7 @@ class BrokerLifecycle:
                         "[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.",
                         self.node_id,
                     )
-                    self.shutting_down()
+                    self.begin_shutdown()
                     return 0.0
                 pause, self._shutdown_retry_s = (
                     self._shutdown_retry_s,

@@ -254,7 +254,7 @@ class BrokerServer:
         # The last subscriber: all others have applied the offset that a heartbeat reports.
         self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
-        self.lifecycle.ready_to_unfence()
+        self.lifecycle.request_unfence()
         await self.lifecycle.unfenced
         me = self.node_id
         # Clients must find this broker in its own responses.

@@ -1,7 +1,8 @@
 """The configuration keys of brokers, controllers, topics and groups, and the configuration of a node.
 
 - definitions: types, validation and errors of keys
-- broker_defs, security_defs, topic_defs, group_defs: the tables of keys
+- broker_defs, coordinator_defs, security_defs: the tables of the keys of a node
+- topic_defs, group_defs: the tables of the keys of topics, groups and client metrics subscriptions
 - docs: the documentation of the keys, imported only on request
 - listeners: parses lists of listeners and of addresses
 - cordoned_dirs: the log directories that get no new replicas

@@ -1,7 +1,7 @@
 """Defines configuration keys: their types, defaults and ranges, and the error for a value that a key
 cannot take.
 
-Facts of the tables are Apache Kafka 4.1's (ConfigDef, `kafka-configs --describe`); the texts are ours.
+Facts of the tables are Apache Kafka 4.4's (ConfigDef, `kafka-configs --describe`); the texts are ours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConfigError(ValueError):
 
     def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
         self.key = key
-        self.value = value
+        self.value = value = ",".join(value) if isinstance(value, list) else value
         self.reason = reason
         self.remedy = remedy
         text = f"Invalid value {'null' if value is None else value} for configuration {key}"
@@ -154,8 +154,7 @@ class ConfigDef:
     def check(self, value: Any) -> None:
         """Raises ConfigError if a parsed value is out of range."""
         if self.validator is not None and (reason := self.validator(self.name, value)) is not None:
-            shown = ",".join(value) if isinstance(value, list) else value
-            raise ConfigError(self.name, shown, reason)
+            raise ConfigError(self.name, value, reason)
 
     def validate(self, text: str | None) -> None:
         """Raises ConfigError if the text is not a valid value of this key."""
@@ -183,7 +182,8 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
                 raise ConfigError(name, text, "Expected value to be either true or false")
             return lowered == "true"
         case ConfigType.LIST:
-            return [part.strip() for part in text.split(",")] if text else []
+            # An item that is repeated counts once, as in Kafka's ConfigDef.parseValue.
+            return list(dict.fromkeys(part.strip() for part in text.split(","))) if text else []
         case ConfigType.DOUBLE:
             try:
                 return float(text)
@@ -245,10 +245,23 @@ def one_of_any_case(*values: str) -> Validator:
     return check
 
 
-def list_of(*values: str) -> Validator:
-    """A validator of lists whose items are among `values`."""
+def items(*, empty: bool = True) -> Validator:
+    """A validator of lists whose items are not empty. With `empty`, the list itself may be empty."""
 
     def check(name: str, value: Any) -> str | None:
+        if value == [] and not empty:
+            return "values must not be empty. Valid values include: any non-empty value"
+        return "values must not be empty" if "" in (value or ()) else None
+
+    return check
+
+
+def list_of(*values: str, empty: bool = True) -> Validator:
+    """A validator of lists whose items are among `values`. With `empty`, the list may be empty."""
+
+    def check(name: str, value: Any) -> str | None:
+        if value == [] and not empty:
+            return f"values must not be empty. Valid values include: {', '.join(values)}"
         for item in value or ():
             if item not in values:
                 return f"String must be one of: {', '.join(values)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.definitions import ConfigError, missing_key_error
+from quorate.config.definitions import ConfigError, ConfigType, missing_key_error
 from quorate.config.listeners import (
     Endpoint,
     parse_host_port,
@@ -40,6 +40,8 @@ OBSOLETE = {
     "offsets.commit.required.acks": "offset commits always wait for the whole ISR",
     "leader.imbalance.per.broker.percentage": "the controller moves every leadership back",
     "eligible.leader.replicas.enable": "eligible.leader.replicas.version, a feature, took its place",
+    "group.share.enable": "share.version, a feature, took its place",
+    "internal.metadata.max.fetch.size.in.bytes": "use controller.quorum.fetch.max.bytes",
     "delegation.token.master.key": "it is delegation.token.secret.key now",
 }
 """Keys of older versions of Kafka, with what took their place. They have no effect, and a warning says
@@ -82,11 +84,7 @@ class KafkaConfig:
                 if definition.required:
                     raise missing_key_error(name)
                 self._values[name] = definition.default_value()
-            elif (
-                text.strip() == ""
-                and definition.default is None
-                and not isinstance(definition.parse(""), list)
-            ):
+            elif text.strip() == "" and definition.default is None and definition.type is not ConfigType.LIST:
                 self._values[name] = None  # `key=` unsets a key, as in Kafka's sample files
             else:
                 self._values[name] = definition.parse(text)
@@ -167,8 +165,7 @@ class KafkaConfig:
     @cached_property
     def controller_listener_names(self) -> tuple[str, ...]:
         """The names of the controller listeners, in upper case."""
-        text = self._values["controller.listener.names"] or ""
-        return tuple(n.strip().upper() for n in text.split(",") if n.strip())
+        return tuple(name.upper() for name in self._values["controller.listener.names"] or ())
 
     @cached_property
     def security_protocol_map(self) -> dict[str, int]:
@@ -181,10 +178,7 @@ class KafkaConfig:
         mapping = parse_protocol_map(key, self._values[key])
         if not self.explicit(key):
             secured = {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}
-            names = {
-                part.partition(":")[0].strip().upper()
-                for part in (self._values["listeners"] or "").split(",")
-            }
+            names = {part.partition(":")[0].strip().upper() for part in self._values["listeners"]}
             if not secured & (names | set(self.controller_listener_names)):
                 mapping |= dict.fromkeys(self.controller_listener_names, 0)
         return mapping
@@ -193,7 +187,10 @@ class KafkaConfig:
     def listeners(self) -> tuple[Endpoint, ...]:
         """The listeners of the node."""
         return parse_listeners(
-            "listeners", self._values["listeners"] or "", self.security_protocol_map, distinct_ports=True
+            "listeners",
+            ",".join(self._values["listeners"]),
+            self.security_protocol_map,
+            distinct_ports=True,
         )
 
     @cached_property
@@ -209,10 +206,12 @@ class KafkaConfig:
     @cached_property
     def explicit_advertised_listeners(self) -> tuple[Endpoint, ...] | None:
         """advertised.listeners as given, or None where the key is not set."""
-        text = self._values["advertised.listeners"]
-        if text is None:
+        addresses = self._values["advertised.listeners"]
+        if addresses is None:
             return None
-        return parse_listeners("advertised.listeners", text, self.security_protocol_map, distinct_ports=False)
+        return parse_listeners(
+            "advertised.listeners", ",".join(addresses), self.security_protocol_map, distinct_ports=False
+        )
 
     @cached_property
     def advertised_broker_listeners(self) -> tuple[Endpoint, ...]:
@@ -275,8 +274,8 @@ class KafkaConfig:
     @cached_property
     def log_dirs(self) -> tuple[Path, ...]:
         """The log directories, as absolute paths."""
-        text = self._values["log.dirs"] or self._values["log.dir"]
-        return tuple(dict.fromkeys(Path(d.strip()).absolute() for d in text.split(",") if d.strip()))
+        directories = self._values["log.dirs"] or self._values["log.dir"]
+        return tuple(dict.fromkeys(Path(directory).absolute() for directory in directories))
 
     @cached_property
     def metadata_log_dir(self) -> Path:

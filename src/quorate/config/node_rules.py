@@ -74,10 +74,6 @@ def _roles(config: NodeConfig) -> None:
     roles = config.get("process.roles")
     if not roles:
         raise missing_key_error("process.roles")
-    if len(set(roles)) != len(roles):
-        raise ConfigError(
-            "process.roles", ",".join(roles), "Duplicate role names found", "name each role once"
-        )
 
 
 def _quorum(config: NodeConfig) -> None:
@@ -252,15 +248,6 @@ def _security(config: NodeConfig) -> None:
 
 
 def _logs(config: NodeConfig) -> None:
-    # `log.dirs=` is rejected as in Kafka: an unset variable must not place the data of a node in
-    # log.dir, which is below /tmp
-    if not config.log_dirs or config.originals.get("log.dirs", "set").strip() == "":
-        raise ConfigError(
-            "log.dirs",
-            config.originals.get("log.dirs", config.get("log.dir")),
-            "At least one log directory must be defined via log.dirs or log.dir.",
-            "name a directory, or leave log.dirs out and set log.dir",
-        )
     if config.is_broker:
         parse_cordoned_dirs(config.originals.get(CORDONED_LOG_DIRS, ""), config.log_dirs)
     if config.log_roll_time_ms < 1:

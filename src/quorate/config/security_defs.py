@@ -1,7 +1,6 @@
 """Keys of TLS, SASL and delegation tokens.
 
-Generated once from Apache Kafka 4.1's own definitions and maintained by hand since. `docs` documents the
-keys.
+The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from quorate.config.definitions import (
     Scope,
     at_least,
     between,
+    items,
     one_of,
     one_of_any_case,
 )
@@ -51,7 +51,7 @@ SECURITY_ROWS: tuple[ConfigDef, ...] = (
     _d("ssl.allow.san.changes", BOOLEAN, "false", importance=LOW),
     _d("ssl.protocol", STRING, "TLSv1.3", dynamic=PER_BROKER),
     _d("ssl.provider", STRING, None, dynamic=PER_BROKER),
-    _d("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", dynamic=PER_BROKER),
+    _d("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", items(), dynamic=PER_BROKER),
     _d("ssl.keystore.type", STRING, "JKS", dynamic=PER_BROKER),
     _d("ssl.keystore.location", STRING, None, dynamic=PER_BROKER),
     _d("ssl.keystore.password", PASSWORD, None, dynamic=PER_BROKER),
@@ -66,12 +66,12 @@ SECURITY_ROWS: tuple[ConfigDef, ...] = (
     _d("ssl.trustmanager.algorithm", STRING, "PKIX", dynamic=PER_BROKER),
     _d("ssl.endpoint.identification.algorithm", STRING, "https", importance=LOW, dynamic=PER_BROKER),
     _d("ssl.secure.random.implementation", STRING, None, importance=LOW, dynamic=PER_BROKER),
-    _d("ssl.cipher.suites", LIST, "", dynamic=PER_BROKER),
+    _d("ssl.cipher.suites", LIST, "", items(), dynamic=PER_BROKER),
     _d("ssl.engine.factory.class", CLASS, None, importance=LOW, dynamic=PER_BROKER),
     _d("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", dynamic=PER_BROKER),
-    _d("sasl.enabled.mechanisms", LIST, "GSSAPI", dynamic=PER_BROKER),
+    _d("sasl.enabled.mechanisms", LIST, "GSSAPI", items(), dynamic=PER_BROKER),
     _d("sasl.server.callback.handler.class", CLASS, None),
-    _d("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT", dynamic=PER_BROKER),
+    _d("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT", items(), dynamic=PER_BROKER),
     _d("sasl.jaas.config", PASSWORD, None, dynamic=PER_BROKER),
     _d("sasl.client.callback.handler.class", CLASS, None),
     _d("sasl.login.class", CLASS, None),
@@ -121,8 +121,10 @@ SECURITY_ROWS: tuple[ConfigDef, ...] = (
     _d("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, "100", importance=LOW),
     _d("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, "10000", importance=LOW),
     _d("sasl.oauthbearer.clock.skew.seconds", INT, "30", importance=LOW),
-    _d("sasl.oauthbearer.expected.audience", LIST, None, importance=LOW),
-    _d("sasl.oauthbearer.expected.issuer", STRING, None, importance=LOW),
+    _d("sasl.oauthbearer.allow.unverified.audience", BOOLEAN, "false"),
+    _d("sasl.oauthbearer.allow.unverified.issuer", BOOLEAN, "false"),
+    _d("sasl.oauthbearer.expected.audience", LIST, "", items(), importance=HIGH),
+    _d("sasl.oauthbearer.expected.issuer", STRING, None, importance=HIGH),
     _d("delegation.token.secret.key", PASSWORD, None),
     _d("delegation.token.max.lifetime.ms", LONG, "604800000", at_least(1)),
     _d("delegation.token.expiry.time.ms", LONG, "86400000", at_least(1)),

@@ -1,7 +1,6 @@
 """Keys of a topic, and the broker keys that determine their defaults.
 
-Generated once from Apache Kafka 4.1's own definitions and maintained by hand since. `docs` documents the
-keys.
+The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
 """
 
 from __future__ import annotations
@@ -75,6 +74,13 @@ _ROWS: tuple[ConfigDef, ...] = (
         ),
     ),
     _d("max.message.bytes", INT, "1048588", at_least(0), synonyms=("message.max.bytes",)),
+    _d(
+        "max.decompressed.message.bytes",
+        INT,
+        "2147483639",
+        between(1, 2147483639),
+        synonyms=("max.decompressed.message.bytes",),
+    ),
     _d("index.interval.bytes", INT, "4096", at_least(0), synonyms=("log.index.interval.bytes",)),
     _d("delete.retention.ms", LONG, "86400000", at_least(0), synonyms=("log.cleaner.delete.retention.ms",)),
     _d("min.compaction.lag.ms", LONG, "0", at_least(0), synonyms=("log.cleaner.min.compaction.lag.ms",)),
@@ -133,8 +139,11 @@ _ROWS: tuple[ConfigDef, ...] = (
     _d("remote.storage.enable", BOOLEAN, "false"),
     _d("local.retention.ms", LONG, "-2", at_least(-2), synonyms=("log.local.retention.ms",)),
     _d("local.retention.bytes", LONG, "-2", at_least(-2), synonyms=("log.local.retention.bytes",)),
+    _d("remote.copy.lag.ms", LONG, "0", at_least(-1), synonyms=("log.remote.copy.lag.ms",)),
+    _d("remote.copy.lag.bytes", LONG, "-1", at_least(-1), synonyms=("log.remote.copy.lag.bytes",)),
     _d("remote.log.copy.disable", BOOLEAN, "false"),
     _d("remote.log.delete.on.disable", BOOLEAN, "false"),
+    _d("errors.deadletterqueue.group.enable", BOOLEAN, "false"),
     _d("internal.segment.bytes", INT, None, internal=True),
 )
 

@@ -2,14 +2,14 @@
 
 A handler is a function of (view, request, context) to a `Result`: the records to write, and the response
 to release when they are committed. State changes only where records are replayed
-(`quorate.metadata.image`). Only `driver`, `controller_registrar` and `standby_preload` use asyncio tasks and
-timers.
+(`quorate.metadata.image`). Only `driver`, `controller_registrar`, `standby_preload` and `brokers.probes`
+use asyncio tasks and timers.
 
   context               the input and the result of a handler
-  batched_change        the rest of a change that a handler makes in several batches
+  batched_change        changes that a handler does not make in one call or one batch
   handlers/             one module for each API
   replication/          partition changes and placement of replicas
-  brokers/              sessions and connections of brokers
+  brokers/              sessions, connections and failures of brokers
   requests/             requests from the listener to the handler
   state                 the images, the term, and the way to write records
   driver                `QuorumController`, the listener of Raft

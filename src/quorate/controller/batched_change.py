@@ -1,9 +1,36 @@
-"""The rest of a change that a handler makes in several batches."""
+"""Changes that a handler does not make in one call or one batch.
+
+A change of very many partitions that need not be atomic leaves a `Continuation` and is written in
+portions. A change that must be atomic is prepared in steps and written as one batch, or in a metadata
+transaction if it is too large for that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from quorate.protocol.schema import Data
+
+R = TypeVar("R")
+
+STEP_PARTITIONS = 200
+"""The partitions of one step of a preparation, which takes one to two milliseconds."""
+
+ChangeSteps = Generator[list[Data], None, R]
+"""The preparation of an atomic change. Each step yields records that follow those of the step before it,
+or an empty list."""
+
+
+def in_one_turn(steps: ChangeSteps[R]) -> tuple[list[Data], R]:
+    """Runs all steps. Returns all records and the result."""
+    records: list[Data] = []
+    while True:
+        try:
+            records += next(steps)
+        except StopIteration as end:
+            return records, end.value
 
 
 @dataclass(slots=True, eq=False)

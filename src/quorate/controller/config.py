@@ -12,8 +12,8 @@ from quorate.metadata.features import supported_features
 from quorate.protocol.schema import Data
 
 MAX_RECORDS_PER_USER_OP = 10_000
-"""The number of records that one user's request may write, because an atomic change must fit into one
-batch. Source: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
+"""The number of records that one user's request may write in one batch. A larger change takes a metadata
+transaction. Source: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
 
 @dataclass(slots=True)
@@ -44,6 +44,9 @@ class ControllerConfig:
     too (`BrokerSessions.connection_lost`). Without a closed connection, a session lasts for its whole
     timeout.
     """
+    probe_brokers: bool = False
+    """Whether the controller connects to the listeners of brokers, to fence a broker whose process has ended
+    before its session expires."""
     max_idle_interval_s: float = 0.5
     """The time without a record after which a NoOpRecord is written. 0 disables it."""
     leader_imbalance_check_interval_s: float | None = 300.0
@@ -58,6 +61,8 @@ class ControllerConfig:
     token_renew_lifetime_ms: int = 24 * 3_600_000
     token_expiry_check_interval_s: float = 3600.0
     max_records_per_op: int = MAX_RECORDS_PER_USER_OP
+    """The number of records that one user's request may write at most. With more than
+    MAX_RECORDS_PER_USER_OP, large changes are written in metadata transactions."""
     max_elections_per_run: int = 1_000
     schema: ConfigSchema = field(init=False)
     static_min_isr: int = field(init=False)
@@ -93,6 +98,7 @@ class ControllerConfig:
             delete_topic_enable=get("delete.topic.enable"),
             broker_session_timeout_s=get("broker.session.timeout.ms") / 1000,
             lost_connection_grace_s=max(3.0, 1.5 * get("broker.heartbeat.interval.ms") / 1000),
+            probe_brokers=get("quorate.broker.probe.enable"),
             max_idle_interval_s=get("metadata.max.idle.interval.ms") / 1000,
             leader_imbalance_check_interval_s=float(get("leader.imbalance.check.interval.seconds"))
             if rebalances
@@ -105,4 +111,5 @@ class ControllerConfig:
             token_max_lifetime_ms=get("delegation.token.max.lifetime.ms"),
             token_renew_lifetime_ms=get("delegation.token.expiry.time.ms"),
             token_expiry_check_interval_s=get("delegation.token.expiry.check.interval.ms") / 1000,
+            max_records_per_op=get("quorate.max.records.per.user.op"),
         )

@@ -7,7 +7,7 @@ A handler reads its `View` and `Context` and nothing else, and it modifies neith
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from quorate.controller.batched_change import Continuation
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
 from quorate.controller.replication.directories import is_online
-from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
+from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES, FIRST_TRANSACTIONS
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
@@ -125,6 +125,9 @@ class Result(Generic[R]):
     """The kraft.version that Raft writes as a control record before these records are appended."""
     validate_only: bool = False
     continuation: Continuation | None = None
+    recheck: Callable[[View], Generator[None, None, bool]] | None = None
+    """Returns, in steps, whether the handler would give the same result with a newer view. Only an atomic
+    change that was prepared in steps has it."""
 
 
 class View:
@@ -136,6 +139,7 @@ class View:
         "_leaving",
         "_registrations",
         "_settings",
+        "_shutting_down",
         "broker_sessions",
         "config",
         "elr_enabled",
@@ -168,6 +172,7 @@ class View:
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
         self._registrations: dict[int, BrokerRegistration | None] = {}
+        self._shutting_down = frozenset(broker_sessions.shutdown_offsets)
         continuations = broker_sessions.continuations
         self._leaving = frozenset([continuation.leaving for continuation in continuations])
         self._failing = frozenset(
@@ -181,6 +186,17 @@ class View:
             return cached[broker_id]
         registration = cached[broker_id] = self.image.cluster.brokers.get(broker_id)
         return registration
+
+    def has_same_brokers_and_settings(self, other: View) -> bool:
+        """Whether brokers, configurations and features are the same in an older or newer view."""
+        return (
+            self.image.cluster is other.image.cluster
+            and self.image.configs is other.image.configs
+            and self.image.features is other.image.features
+            and self._leaving == other._leaving
+            and self._failing == other._failing
+            and self._shutting_down == other._shutting_down
+        )
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, is neither fenced nor about to be, and is not in controlled
@@ -234,6 +250,20 @@ class View:
             )
         return registration
 
+    @property
+    def max_records(self) -> int:
+        """The number of records that one request may write. More than MAX_RECORDS_PER_USER_OP takes a
+        metadata transaction (KIP-868)."""
+        configured = self.config.max_records_per_op
+        if self.metadata_version < FIRST_TRANSACTIONS:
+            return min(configured, MAX_RECORDS_PER_USER_OP)
+        return configured
+
+    @property
+    def has_large_transactions(self) -> bool:
+        """Whether a request may write more records than fit into one batch."""
+        return self.max_records > MAX_RECORDS_PER_USER_OP
+
     def topic_settings(self, topic: str, replication_factor: int) -> tuple[int, bool]:
         """The effective min.insync.replicas, at most the replication factor, and the effective
         unclean.leader.election.enable."""
@@ -253,10 +283,14 @@ Handler = Callable[[View, "object", Context], "Result[object]"]
 
 def bounded(records: list[Data], what: str) -> list[Data]:
     """Returns the records of a user's change. Raises POLICY_VIOLATION if they do not fit into one batch."""
-    if len(records) > MAX_RECORDS_PER_USER_OP:
+    check_record_count(len(records), what, MAX_RECORDS_PER_USER_OP)
+    return records
+
+
+def check_record_count(count: int, what: str, limit: int) -> None:
+    """Raises POLICY_VIOLATION if a user's change has more records than one request may write."""
+    if count > limit:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{what} would write {len(records)} metadata records; one request may write "
-            f"{MAX_RECORDS_PER_USER_OP}.",
+            f"{what} would write {count} metadata records; one request may write {limit}.",
         )
-    return records

@@ -79,7 +79,8 @@ class ControllerRegistrar:
         if self._closed or not self.needed():
             return
         if self._state.is_active:
-            self._write()
+            if not self._state.exclusive:  # otherwise the commit of the transaction calls this again
+                self._write()
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send())
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.controller.activation_records import ActivationError, activation_records
 from quorate.controller.brokers.connections import BrokerConnections
+from quorate.controller.brokers.probes import BrokerProbes
 from quorate.controller.clock import NEVER, Clock, LoopClock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.controller_registrar import ControllerRegistrar
@@ -41,6 +42,7 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 if TYPE_CHECKING:
     from quorate.controller.requests import envelope
+    from quorate.metadata.image.cluster import ClusterImage
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.raft.runtime.client import RaftClient
     from quorate.raft.runtime.delivery import Steps
@@ -85,7 +87,12 @@ class QuorumController:
             now_ms=self.state.clock.now_ms,
         )
         self._replay = replay or SharedReplay()
-        self._requests = WriteRequests(self.state, BrokerConnections(self.state, self.connection_lost))
+        self._connections = BrokerConnections(self.state, self.connection_lost, self._fetch_connection_lost)
+        self._probes = BrokerProbes(
+            config.node_id, self.state.clock, self._connections.is_connected, self.broker_ended
+        )
+        self._cluster: ClusterImage | None = None
+        self._requests = WriteRequests(self.state, self._connections)
         self._registrar = ControllerRegistrar(self.state)
         self._standby_preload = StandbyPreload()
         self._timer: asyncio.TimerHandle | None = None
@@ -95,6 +102,8 @@ class QuorumController:
         self.routes: dict[int, Handler] = {int(key): self._requests.submit for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
         self.routes.update(read_routes(self.state, self._requests.submit))
+        if config.probe_brokers:
+            self.routes[ApiKey.FETCH] = self._fetch
 
     # -- start and close
 
@@ -103,6 +112,8 @@ class QuorumController:
         if timers:
             self._loop = asyncio.get_running_loop()
             self._standby_preload.begin()
+            if self.state.config.probe_brokers:
+                self._probes.start()
         self.state.raft.register(self)
         self._arm()
 
@@ -112,6 +123,7 @@ class QuorumController:
         state = self.state
         state.closed = True
         self._standby_preload.close()
+        self._probes.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -200,6 +212,8 @@ class QuorumController:
                 "(none)" if leader.leader_id is None else leader.leader_id,
             )
             state.end_term()
+        if not state.is_active:
+            self._probes.term_ended()
         if is_self and not state.is_active and not state.closed and not state.failed:
             self._claim(leader.epoch)
         self._requests.release_deferred()
@@ -213,6 +227,10 @@ class QuorumController:
         self.state.release_responses()
         for listener in self._image_listeners:
             listener(self.state.image)
+        cluster = self.state.image.cluster
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._probes.registrations_changed(cluster.brokers.values())
         self._registrar.check()
 
     def _claim(self, epoch: int) -> None:
@@ -241,6 +259,7 @@ class QuorumController:
         if state.is_active:
             state.last_write = now
             self.tasks.activate(now)
+            self._probes.term_began()
 
     # -- connections and forwarded requests
 
@@ -253,6 +272,33 @@ class QuorumController:
             state.broker_sessions.connection_lost(*session, now, state.config.lost_connection_grace_s)
             self.tasks.reschedule_fencing(now)
             self._arm()
+            self._probes.connection_lost(session[0])
+
+    def _fetch_connection_lost(self, broker_id: int) -> None:
+        if self.state.is_active:
+            self._probes.connection_lost(broker_id)
+
+    def broker_ended(self, session: tuple[int, int]) -> None:
+        """Fences a broker whose process has ended, without waiting for the end of its session."""
+        state = self.state
+        if state.is_active:
+            now = state.clock.now()
+            self._detect_stall(now)
+            state.log_info(
+                "Broker %d at epoch %d has closed its connections, and its host refuses connections to it.",
+                *session,
+            )
+            state.broker_sessions.end(*session, now)
+            self.tasks.reschedule_fencing(now)
+            try:
+                self.run_due()
+            finally:
+                self._arm()
+
+    def _fetch(self, ctx: RequestContext, request: Any) -> Any:
+        """Records the connection of the Fetch, which Raft answers."""
+        self._connections.fetch(ctx, request)
+        return self.state.raft.handle(ctx, request)
 
     def _envelope(self, ctx: RequestContext, request: Any) -> Any:
         return envelope.open_envelope(self.state.raft, self._requests.submit, ctx, request)

@@ -54,6 +54,7 @@ class Task:
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
+    writes: bool = True
 
 
 class _PartitionScan:
@@ -102,7 +103,7 @@ class PeriodicTasks:
         if config.leader_imbalance_check_interval_s is not None:
             self._tasks.append(Task("elect preferred leaders", self._elect_preferred))
         self._tasks.append(Task("elect unclean leaders", self._elect_unclean))
-        self._tasks.append(Task("time out requests", self._expire_requests))
+        self._tasks.append(Task("time out requests", self._expire_requests, writes=False))
         if config.token_secret is not None:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
@@ -137,11 +138,14 @@ class PeriodicTasks:
 
     def run_due(self, now: float) -> None:
         """Runs the tasks that are due. The round ends if a task loses the leadership. A task that fails
-        is scheduled again."""
+        is scheduled again. While a metadata transaction is being written, tasks that may write wait."""
         for task in self._tasks:
             if task.due <= now and self._state.is_active:
                 task.due = NEVER
-                due = self._run(task, now)
+                if self._state.exclusive and task.writes:
+                    due = now + _PORTION_PAUSE_S
+                else:
+                    due = self._run(task, now)
                 if self._state.is_active:
                     task.due = due
 
@@ -183,15 +187,18 @@ class PeriodicTasks:
             try:
                 records, left = fencing.fence_expired(state.view(), session, continuation)
                 if records and continuation is None:
+                    ended = session in state.broker_sessions.ended
                     state.log_info(
-                        "Fencing broker %d at epoch %d because its session has timed out.", *session
+                        "Fencing broker %d at epoch %d because its %s.",
+                        *session,
+                        "process has ended" if ended else "session has timed out",
                     )
                 written = state.write(records) if records else state.last_written
             except BaseException:
                 # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
-                state.broker_sessions.expire(session, now)
+                state.broker_sessions.put_back_expired(session, now)
                 if continuation is not None:
                     # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
                     # else would elect leaders for the partitions already changed.

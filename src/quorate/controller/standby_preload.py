@@ -1,8 +1,8 @@
 """Prepares an idle standby so that it can become active at once.
 
 Handlers are imported and messages are compiled on first use, so that a node starts quickly. A standby
-would first use them after the failure of the active controller, and would lose about fifty milliseconds.
-It therefore loads them in advance, one in each turn of the event loop.
+would first use them after the failure of the active controller, and would lose about fifty milliseconds,
+more on a busy machine. It therefore loads them in advance, one in each turn of the event loop.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Iterator
 
 from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.headers import RequestHeader
+from quorate.protocol.schema import Struct
+from quorate.records.control import LeaderChangeMessage
 
 logger = logging.getLogger(__name__)
 
@@ -32,19 +35,40 @@ MODULES = (
     "quorate.protocol.messages.api_versions",
     "quorate.controller.requests.envelope",
     "quorate.controller.replication.placement",
+    "quorate.controller.replication.fencing",
+    "quorate.protocol.messages.principal_data",
 )
 """Large modules, each of which is a step of its own so that no step takes long."""
 
 RECORDS = (
     "TopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RegisterBrokerRecord",
     "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord",
-    "RegisterControllerRecord",
+    "RegisterControllerRecord", "BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord",
 )  # fmt: skip
 """The records that an active controller writes sooner or later, each in its newest version."""
 
 
+FORWARDED = ApiKey.CREATE_TOPICS
+"""The request that clients are most likely to repeat at once. Brokers forward it in the client's version."""
+
+
+def structs(message: type[Struct]) -> Iterator[type[Struct]]:
+    """A message and the structs in it."""
+    yield message
+    for member in tuple(vars(message).values()):
+        if isinstance(member, type) and issubclass(member, Struct):
+            yield from structs(member)
+
+
+def constructors(message: type[Struct]) -> Iterator[None]:
+    """Compiles the constructor of one struct of a message in each step."""
+    for struct in structs(message):
+        struct()
+        yield
+
+
 def pieces() -> Iterator[None]:
-    """Loads one module or compiles one codec in each step."""
+    """Loads one module or compiles one codec or constructor in each step."""
     for module in MODULES:
         importlib.import_module(module)
         yield
@@ -55,6 +79,14 @@ def pieces() -> Iterator[None]:
             yield
             message.decoder(spec.max_version)
             yield
+            yield from constructors(message)
+    LeaderChangeMessage.encoder(0)
+    yield from constructors(LeaderChangeMessage)
+    for version in (1, 2):  # of the requests in an Envelope
+        RequestHeader.decoder(version)
+        yield
+    importlib.import_module("quorate.protocol.messages.principal_data").DefaultPrincipalData.decoder(0)
+    yield
     for served in (int(ApiKey.ENVELOPE), *WRITES):
         if served in WRITES:
             write_handler(served)
@@ -64,11 +96,19 @@ def pieces() -> Iterator[None]:
         yield
         spec.response.encoder(spec.max_version)
         yield
+        yield from constructors(spec.response)
+    spec = REGISTRY[FORWARDED]
+    for version in range(spec.served_from, spec.max_version):
+        spec.request.decoder(version)
+        yield
+        spec.response.encoder(version)
+        yield
     records = importlib.import_module("quorate.metadata.records")
     for name in RECORDS:
         record = getattr(records, name)
         record.encoder(record.MAX_VERSION)
         yield
+        yield from constructors(record)
 
 
 class StandbyPreload:

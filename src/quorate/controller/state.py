@@ -26,7 +26,8 @@ from quorate.controller.record_versions import level_in, version_of
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
-from quorate.metadata.image.builder import apply_records
+from quorate.metadata.image.builder import ImageBuilder, apply_records
+from quorate.metadata.loader import replay_value
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data
 from quorate.raft.types import CommittedBatch, NotLeaderError
@@ -50,7 +51,10 @@ class ControllerState:
         next_offset: The offset after the last record that this controller wrote, or the log end at the
             beginning of its term. Control records may follow.
         last_write: The monotonic time of the last write.
-        pending: Responses whose records are not committed yet.
+        pending: Responses whose records are not stable yet.
+        written: The parts of an open metadata transaction that are not committed yet.
+        exclusive: Whether only one change may write records. It is in a metadata transaction, or is
+            about to begin one. All other writes wait, since their records would belong to it.
         failed: Whether an error that it cannot recover from has stopped this controller. It applies
             nothing more.
         closed: Whether the controller is shutting down.
@@ -71,6 +75,8 @@ class ControllerState:
         self._on_fatal = on_fatal
         self.broker_sessions = BrokerSessions(config.broker_session_timeout_s)
         self.pending = ResponsePurgatory()
+        self.written = ResponsePurgatory()
+        self.exclusive = False
         self.image: MetadataImage = EMPTY
         self.epoch = NO_EPOCH
         self.committed_offset = -1
@@ -94,8 +100,12 @@ class ControllerState:
 
     @property
     def last_written(self) -> int:
-        """The offset of the newest record that is not committed yet, or -1."""
-        return self._chain[-1][1] if self._chain else -1
+        """The offset of the newest record that is not committed yet and that handlers can see, or -1.
+        They cannot see the records of an open transaction."""
+        for _, last_offset, image in reversed(self._chain):
+            if image.transaction is None:
+                return last_offset
+        return -1
 
     def log_info(self, text: str, *values: object) -> None:
         """Logs a line under the name of this controller."""
@@ -148,15 +158,44 @@ class ControllerState:
         """
         image = self._next
         assert image is not None
+        assert not self.exclusive
         level = image.features.metadata_version or level_in(records)
         values = [encode_record(record, version_of(record, level)) for record in records]
-        first = max(self.next_offset, self.raft.log_end_offset)
-        now_ms = self.clock.now_ms()
+        first, now_ms = self._next_append()
         # Replay precedes the append: a record that cannot be replayed must never get into the log.
-        last_offset = first + len(records) - 1
         after = apply_records(
-            image, records, offset=last_offset, epoch=self.epoch, timestamp_ms=now_ms, encoded=values
+            image,
+            records,
+            offset=first + len(records) - 1,
+            epoch=self.epoch,
+            timestamp_ms=now_ms,
+            encoded=values,
         )
+        return self._append(first, values, after, atomic)
+
+    def write_part(self, values: list[bytes], *, atomic: bool = False) -> int:
+        """Appends the values of records, which may be a part of a metadata transaction. Returns the last
+        offset.
+
+        Only for the change that has set `exclusive`. Raises as `write` does.
+        """
+        image = self._next
+        assert image is not None
+        assert self.exclusive
+        first, now_ms = self._next_append()
+        builder = ImageBuilder(image)
+        for offset, value in enumerate(values, first):
+            replay_value(builder, value, offset)
+        after = builder.finish(offset=first + len(values) - 1, epoch=self.epoch, timestamp_ms=now_ms)
+        return self._append(first, values, after, atomic)
+
+    def _next_append(self) -> tuple[int, int]:
+        """The offset and the timestamp of the next record."""
+        return max(self.next_offset, self.raft.log_end_offset), self.clock.now_ms()
+
+    def _append(self, first: int, values: list[bytes], after: MetadataImage, atomic: bool) -> int:
+        """Appends records whose replay gives the image `after`. Nothing has changed when this raises."""
+        before, last_offset = self._next, first + len(values) - 1
         self._next = after
         self._chain.append((first, last_offset, after))
         try:
@@ -164,7 +203,7 @@ class ControllerState:
         except BaseException as error:
             if self._chain and self._chain[-1][2] is after:
                 self._chain.pop()
-                self._next = image
+                self._next = before
             if isinstance(error, NotLeaderError):
                 self.end_term()
                 raise self.not_controller() from error
@@ -187,6 +226,7 @@ class ControllerState:
     def begin_term(self, epoch: int, now: float) -> None:
         """Makes this controller the active one of an epoch."""
         self.epoch = epoch
+        self.exclusive = False
         self._next = self.image
         self.next_offset = self.raft.log_end_offset
         self.log_info(
@@ -199,8 +239,10 @@ class ControllerState:
         """Makes this controller a standby. Records that were written but not committed may still be
         committed by the next leader, and then arrive through the log."""
         self.epoch = NO_EPOCH
+        self.exclusive = False
         self._next = None
         self._chain.clear()
+        self.written.fail_all(self.not_controller)
         self.pending.fail_all(self.not_controller)
 
     def commit_up_to(self, last: CommittedBatch) -> bool:
@@ -222,6 +264,7 @@ class ControllerState:
     def release_responses(self) -> None:
         """Releases the responses whose records are stable: committed, and outside of an open
         metadata transaction (KIP-868)."""
+        self.written.release(self.committed_offset)
         if self.pending:
             open_transaction = self.image.transaction
             self.pending.release(

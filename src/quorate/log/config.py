@@ -1,4 +1,4 @@
-"""The configuration of a topic's logs (LogConfig), with the names and defaults of Apache Kafka 4.1."""
+"""The configuration of a topic's logs (LogConfig), with the names and defaults of Apache Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogConfig:
     producer_id_expiration_ms: int = 86400000
     """How long a producer without an open transaction is remembered after its last batch. A setting of
     the broker, not of a topic."""
-    cuts_torn_tail_only: bool = False
+    is_metadata_log: bool = False
     """For the metadata log: recovery fails if the log has gaps or is damaged before its tail. Kafka
     cuts such a log at the damage."""
 

@@ -7,6 +7,7 @@ milliseconds would block the event loop.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Protocol
 
 from quorate.metadata.errors import MetadataError
@@ -14,6 +15,7 @@ from quorate.metadata.framing import decode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import ImageBuilder
 from quorate.metadata.records import PartitionRecord
+from quorate.records.record_runs import MIN_RUN
 
 STEP_RECORDS = 256
 """The records that are replayed in one step, in one to two milliseconds."""
@@ -51,8 +53,7 @@ def apply_committed(image: MetadataImage, batches: Iterable[Batch]) -> MetadataI
     builder = ImageBuilder(image)
     last: Batch | None = None
     for batch in batches:
-        for offset, value in enumerate(batch.values, batch.base_offset):
-            _replay(builder, value, offset)
+        _replay_values(builder, batch.values, batch.base_offset)
         last = batch
     if last is None:
         return image
@@ -72,7 +73,7 @@ def load_snapshot(
     written_ms = -1
     for batch in batches:
         for value in batch.values:
-            _replay(builder, value, contained)
+            replay_value(builder, value, contained)
         written_ms = batch.timestamp_ms
     return builder.finish(
         offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms
@@ -112,9 +113,11 @@ class _Steps:
         values = batch.values
         for start in range(0, len(values), STEP_RECORDS):
             offset = contained
-            for at, value in enumerate(values[start : start + STEP_RECORDS], start):
-                offset = contained if base_offset is None else base_offset + at
-                _replay(self._builder, value, offset)
+            step = values[start : start + STEP_RECORDS]
+            first = None if base_offset is None else base_offset + start
+            _replay_values(self._builder, step, first, contained)
+            if first is not None:
+                offset = first + len(step) - 1
             self._count += STEP_RECORDS
             yield
             if self._count >= IMAGE_RECORDS:
@@ -127,8 +130,27 @@ class _Steps:
         return self._builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
-def _replay(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
-    """Replays the value of one record."""
+def _replay_values(
+    builder: ImageBuilder,
+    values: Sequence[bytes | memoryview],
+    base_offset: int | None,
+    contained: int = -1,
+) -> None:
+    """Replays values. Without a base offset, every one has the offset `contained`.
+
+    PartitionRecords of one size, one after the other, are replayed at once if they have the usual form.
+    """
+    at = 0
+    for size, group in groupby(values, len):
+        run = list(group)
+        if len(run) < MIN_RUN or size < 2 or run[0][1] != _PARTITION or not builder.take_encoded_run(run):
+            for position, value in enumerate(run, at):
+                replay_value(builder, value, contained if base_offset is None else base_offset + position)
+        at += len(run)
+
+
+def replay_value(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
+    """Replays the value of one record. Raises MetadataError with offset, record and reason."""
     if len(value) > 1 and value[1] == _PARTITION and builder.take_encoded(bytes(value)):
         return
     try:

@@ -1,7 +1,8 @@
 """A cluster in one folder of this machine: its nodes, their properties files and their formatting.
 
 The first `controllers` nodes have the controller role and the first `brokers` nodes the broker role. By
-default there is one node with both. Node i has its broker listener at `port + 2 (i - 1)`, its
+default there is one node with both. With `separate_roles`, the brokers follow the controllers, and no node
+has both roles. Node i has its broker listener at `port + 2 (i - 1)`, its
 controller listener at the next port, and /metrics and /health, if they are asked for, at `http_port + i
 - 1`.
 
@@ -83,6 +84,7 @@ class LocalCluster:
     overrides: dict[str, str] = field(default_factory=dict)
     ports: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Broker and controller port of each node id, in place of consecutive ones from `port` on."""
+    separate_roles: bool = False
     moved_voters_found: bool = False
     """The caller sees to it that controllers reach one another where the metadata log does not say."""
     cluster_id: str = ""
@@ -104,7 +106,13 @@ class LocalCluster:
 
     def planned_nodes(self) -> list[LocalNode]:
         """The nodes, before `prepare` has written anything."""
-        return [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
+        return [self._node(i) for i in range(1, self._count + 1)]
+
+    @property
+    def _count(self) -> int:
+        if self.separate_roles:
+            return self.controllers + self.brokers
+        return max(self.controllers, self.brokers)
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Creates the folder or loads an existing one, writes the properties files and formats
@@ -116,10 +124,10 @@ class LocalCluster:
         """
         if self.controllers < 1 or self.brokers < 1:
             raise LocalClusterError("a cluster needs at least one controller and one broker")
-        last = self.port + 2 * max(self.controllers, self.brokers) - 1
+        count = self._count
+        last = self.port + 2 * count - 1
         if not 1 <= self.port <= last <= 65535:
             raise LocalClusterError(f"the ports {self.port} to {last} do not exist: choose a lower --port")
-        count = max(self.controllers, self.brokers)
         if self.http_port and not 1 <= self.http_port <= self.http_port + count - 1 <= 65535:
             raise LocalClusterError(
                 f"{count} ports from {self.http_port} on do not exist: choose a lower --http"
@@ -308,7 +316,7 @@ class LocalCluster:
             node_id,
             self.folder / f"node-{node_id}",
             node_id <= self.controllers,
-            node_id <= self.brokers,
+            node_id > self.controllers if self.separate_roles else node_id <= self.brokers,
             broker_port,
             controller_port,
             self.http_port + node_id - 1 if self.http_port else 0,

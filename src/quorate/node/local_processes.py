@@ -19,7 +19,7 @@ from quorate.protocol.messages.metadata import MetadataRequest
 
 NodeProcess = subprocess.Popen[bytes]
 
-_STOP_TIMEOUT_S = 1.0
+STOP_TIMEOUT_S = 1.0
 """How long a node may take to stop when all nodes stop. A node that takes longer has lost its quorum. It gets
 a second signal, after which it waits for no other node.
 """
@@ -50,14 +50,14 @@ def start_process(
     )
 
 
-def stop_processes(nodes: Mapping[NodeProcess, LocalNode]) -> None:
+def stop_processes(nodes: Mapping[NodeProcess, LocalNode], timeout_s: float = STOP_TIMEOUT_S) -> None:
     """Stops nodes of one cluster and waits for them. Nodes that are only brokers stop first: their
     controlled shutdown needs a controller."""
     for controllers in (False, True):
         group = [p for p, node in nodes.items() if node.controller == controllers and p.poll() is None]
         for process in group:
             process.terminate()
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         for process in group:
             try:
                 process.wait(max(0.01, deadline - time.monotonic()))

@@ -4,13 +4,14 @@ A metric is named `group_name` with underscores, like the metrics of Apache Kafk
 exporter serves: current-epoch of kafka.server:type=raft-metrics is
 kafka_server_raft_metrics_current_epoch. A metric with states is a StateSet of OpenMetrics: one series
 for each state, 1 for the current one and 0 for the others. A metric whose value is text is an Info of
-OpenMetrics: a series with the value 1 and the text as a label.
+OpenMetrics: a series with the value 1 and the text as a label. A metric with a label has one series for
+each value of that label, like Kafka's metrics with a tag.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.lazy import lazy_module
@@ -25,16 +26,19 @@ logger = logging.getLogger(__name__)
 
 
 class Metric(Protocol):
-    """`value` is one of `states` where there are any, else a number (NaN where it is unknown) or a text."""
+    """`value` is one of `states` where there are any, else a number (NaN where it is unknown) or a text. A
+    metric with a `label` has a number for each value of the label."""
 
     @property
     def name(self) -> str: ...
     @property
     def help(self) -> str: ...
     @property
-    def value(self) -> float | str: ...
+    def value(self) -> float | str | Mapping[str, float]: ...
     @property
     def states(self) -> Sequence[str]: ...
+    @property
+    def label(self) -> str: ...
 
 
 Source = Callable[[], Iterable[Metric]]
@@ -67,6 +71,11 @@ class MetricsCollector:
                     yield core.StateSetMetricFamily(
                         name, metric.help, {state: state == metric.value for state in metric.states}
                     )
+                elif isinstance(metric.value, Mapping):
+                    family = core.GaugeMetricFamily(name, metric.help, labels=[metric.label])
+                    for label, value in metric.value.items():
+                        family.add_metric([label], value)
+                    yield family
                 elif isinstance(metric.value, str):
                     yield core.InfoMetricFamily(
                         name, metric.help, {metric.name.replace("-", "_"): metric.value}

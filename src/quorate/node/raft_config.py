@@ -37,6 +37,8 @@ def raft_config(
         request_timeout_s=get("controller.quorum.request.timeout.ms") / 1000,
         retry_backoff_s=get("controller.quorum.retry.backoff.ms") / 1000,
         append_linger_s=get("controller.quorum.append.linger.ms") / 1000,
+        fetch_max_bytes=get("controller.quorum.fetch.max.bytes"),
+        fetch_snapshot_max_bytes=get("controller.quorum.fetch.snapshot.max.bytes"),
         segment_bytes=segment_bytes,
         segment_ms=get("metadata.log.segment.ms"),
         retention_bytes=get("metadata.max.retention.bytes"),

@@ -32,6 +32,7 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.directories import meta_properties
+from quorate.log.directories.metrics import directory_metrics
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
@@ -233,8 +234,8 @@ class KafkaServer:
         )
         await self.controller.start()
         dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
-        dispatcher.register_all(self.raft.routes)
-        dispatcher.register_all(self.controller.routes)
+        # The controller records the connections of Fetches, which Raft answers.
+        dispatcher.register_all({**self.raft.routes, **self.controller.routes})
         await self._serve(config.controller_listeners, dispatcher, open_file_limit)
         self._phase("controller serves")
 
@@ -250,6 +251,7 @@ class KafkaServer:
             on_fault=self._fail,
             replay=self._replay,
         )
+        self.metrics.add("kafka_log_LogManager", partial(directory_metrics, broker.logs))
         await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
         dispatcher = Dispatcher(
@@ -351,7 +353,7 @@ class KafkaServer:
         """
         self.skipping_waits = True
         if self._stopping_broker is not None:
-            self._stopping_broker.lifecycle.shutting_down()
+            self._stopping_broker.lifecycle.begin_shutdown()
 
     async def _stop_broker(self, broker: broker_server.BrokerServer, names: set[str]) -> None:
         self._stopping_broker = broker
@@ -371,9 +373,9 @@ class KafkaServer:
     async def _give_up_without_quorum(self, broker: broker_server.BrokerServer) -> None:
         """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
-        That is the case when the last nodes of a cluster stop together. Until then clients are served,
-        as in Apache Kafka. While the broker has no contact with the quorum leader, it accepts no Produce:
-        leaderships cannot move, and the followers may have stopped.
+        That is the case when the last nodes of a cluster stop together. Until it gives up, clients
+        are served as in Apache Kafka, with one exception. While the broker has no contact with the quorum
+        leader, it refuses Produce, because leaderships cannot move and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
@@ -401,7 +403,7 @@ class KafkaServer:
             "No controller for %.1f s: stopping without a controlled shutdown",
             loop.time() - heard_at,
         )
-        broker.lifecycle.shutting_down()
+        broker.lifecycle.begin_shutdown()
 
     async def _close_listeners(self, names: set[str]) -> None:
         for name in names & self.listeners.keys():
@@ -437,7 +439,7 @@ class KafkaServer:
             self._log(logging.CRITICAL, "Cannot continue: %s", error)
             self.fault.set_result(error)
         if self._raft_failed and self._stopping_broker is not None:
-            self._stopping_broker.lifecycle.shutting_down()
+            self._stopping_broker.lifecycle.begin_shutdown()
 
     def _phase(self, what: str) -> None:
         self._phase_now = what

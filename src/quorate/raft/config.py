@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate.raft.types import Address, Endpoints, RaftParams, ReplicaKey
+from quorate.raft.types import (
+    ASK_FETCH_BYTES,
+    ASK_SNAPSHOT_BYTES,
+    Address,
+    Endpoints,
+    RaftParams,
+    ReplicaKey,
+)
 
 
 @dataclass(slots=True)
@@ -32,6 +39,8 @@ class RaftConfig:
     retry_backoff_s: float = 0.02
     append_linger_s: float = 0.0  # Kafka waits 25 ms; group commit batches without waiting
     fetch_max_wait_s: float = 0.5
+    fetch_max_bytes: int = ASK_FETCH_BYTES
+    fetch_snapshot_max_bytes: int = ASK_SNAPSHOT_BYTES
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = 100 << 20  # metadata.max.retention.bytes
@@ -59,6 +68,8 @@ class RaftConfig:
             backoff_max_s=self.election_backoff_max_s,
             retry_backoff_s=self.retry_backoff_s,
             fetch_max_wait_ms=int(min(self.fetch_max_wait_s, self.fetch_timeout_s / 2) * 1000),
+            fetch_max_bytes=self.fetch_max_bytes,
+            fetch_snapshot_max_bytes=self.fetch_snapshot_max_bytes,
             kraft_versions=self.kraft_versions,
             auto_join=self.auto_join,
             quick_failover=self.quick_failover,

@@ -139,6 +139,8 @@ class RaftParams:
     backoff_max_s: float = 1.0
     retry_backoff_s: float = 0.02
     fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = ASK_FETCH_BYTES  # controller.quorum.fetch.max.bytes
+    fetch_snapshot_max_bytes: int = ASK_SNAPSHOT_BYTES  # controller.quorum.fetch.snapshot.max.bytes
     kraft_versions: tuple[int, int] = (0, 1)  # supported range of the feature kraft.version
     auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True  # request pre-votes soon after the leader's connection was reset

@@ -7,6 +7,7 @@
   compression   codecs
   scan          checks records without creating an object for each of them
   validate      validates a produced batch and converts it to the topic's format
+  record_runs   finds runs of records of equal size
   varint        variable-length integers
   errors        the exceptions of this package
 

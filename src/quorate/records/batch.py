@@ -43,6 +43,7 @@ from quorate.records.batch_header import (
 from quorate.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP, Headers, Record, RecordTuple, decode_all, encode_one
+from quorate.records.record_runs import MIN_RUN, find_run
 from quorate.records.varint import Buffer, decode, decode_long, encode
 
 __all__ = [
@@ -342,8 +343,24 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
         raise InvalidRecordError(
             f"Batch at offset {header.base_offset} has an invalid record count of {header.count}"
         )
-    pos = 0
-    for index in range(header.count):
+    pos = index = next_try = 0
+    pause = 1  # records to read one by one before the next search for a run
+    while index < header.count:
+        if index >= next_try and header.count - index >= MIN_RUN:
+            run = find_run(body, pos, index, header.count)
+            if run is not None:
+                size = run.size
+                for at in range(run.value_at, run.value_at + run.length * run.stride, run.stride):
+                    yield body[at : at + size]
+                pos += run.length * run.stride
+                index += run.length
+                if run.length >= MIN_RUN:
+                    pause = 1
+                    continue
+            pause = min(pause * 2, MIN_RUN)
+            next_try = index + pause
+            if run is not None:
+                continue
         size = body[pos] if pos < end else 0x80
         if size < 0x80 and not size & 1:
             size >>= 1
@@ -393,6 +410,7 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
                 f"{header.base_offset}"
             )
         pos = stop
+        index += 1
         yield value
     if pos != end:
         raise InvalidRecordError(

@@ -13,7 +13,7 @@
     from_snapshot  adapts the metadata snapshot of another cluster to the nodes of this one
     messages       the messages from a cluster to its nodes
     node           the main program of each node's process
-    disk_faults    slow and full disks inside a node's process
+    disk_faults    slow, full and failing disks inside a node's process
     link_faults    cut links inside a node's process
 
 Users import `KafkaCluster`, `KafkaNode`, `PortReservation`, `ClusterError` and `ClusterFactory` from here. No

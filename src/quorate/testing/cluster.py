@@ -13,12 +13,12 @@ from typing import Self
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.node.local_cluster import LocalCluster, LocalClusterError
-from quorate.node.local_processes import stop_processes
+from quorate.node.local_processes import STOP_TIMEOUT_S, stop_processes
 from quorate.node.stored_voters import latest_voters
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.config import DEFAULT_CONFIG, texts
 from quorate.testing.errors import ClusterError
-from quorate.testing.folders import copy_cluster, roles_of
+from quorate.testing.folders import copy_cluster, has_separate_roles, roles_of
 from quorate.testing.from_snapshot import LocalSnapshot
 from quorate.testing.ports import HOST, PortReservation
 from quorate.testing.readiness import wait_until_ready
@@ -32,9 +32,10 @@ class KafkaCluster:
             cluster.kill(1)
 
     Node ids run from 1. The first `controllers` nodes have the controller role and the first `brokers`
-    nodes have the broker role, so that three of each make three nodes with both roles. Every node is a
-    process that ends with this one, even if this one is killed. All listeners are on 127.0.0.1, on
-    ports that stay the same when a node is started again.
+    nodes have the broker role, so that three of each make three nodes with both roles. With
+    `separate_roles` they make six nodes: the controllers, then the brokers. Every node is a process that
+    ends with this one, even if this one is killed. All listeners are on 127.0.0.1, on ports that stay the
+    same when a node is started again.
 
     `config` is set on every node, on top of Kafka's defaults and `DEFAULT_CONFIG`. `directory` is the
     folder of another cluster (of `quorate up --data`, or `KafkaCluster.directory`), which is copied and
@@ -51,6 +52,7 @@ class KafkaCluster:
         controllers: int | None = None,
         brokers: int | None = None,
         *,
+        separate_roles: bool = False,
         config: Mapping[str, object] | None = None,
         directory: str | os.PathLike[str] | None = None,
         snapshot: str | os.PathLike[str] | None = None,
@@ -67,6 +69,7 @@ class KafkaCluster:
         source = Path(directory) if directory is not None else None
         if source is not None:
             controllers, brokers = roles_of(source, controllers, brokers)
+            separate_roles = has_separate_roles(source)
         controllers = 1 if controllers is None else controllers
         brokers = 1 if brokers is None else brokers
         if controllers < 1 or brokers < 1:
@@ -77,7 +80,13 @@ class KafkaCluster:
         ).absolute()
         overrides = texts({**DEFAULT_CONFIG, **(config or {})})
         self._local = LocalCluster(
-            self._base / "cluster", controllers, brokers, HOST, overrides=overrides, moved_voters_found=True
+            self._base / "cluster",
+            controllers,
+            brokers,
+            HOST,
+            overrides=overrides,
+            separate_roles=separate_roles,
+            moved_voters_found=True,
         )
         try:
             self._create(source, Path(snapshot) if snapshot is not None else None)
@@ -92,7 +101,7 @@ class KafkaCluster:
 
         Their processes import their modules while the nodes are formatted.
         """
-        count = max(self._local.controllers, self._local.brokers)
+        count = len(self._local.planned_nodes())
         reserved = {node_id: (PortReservation(), PortReservation()) for node_id in range(1, count + 1)}
         self._local.ports = {
             node_id: (first.port, second.port) for node_id, (first, second) in reserved.items()
@@ -211,14 +220,16 @@ class KafkaCluster:
         member.kill()
         member.release()
 
-    def stop(self, node_id: int | None = None) -> None:
-        """Stops a node, or all nodes, with a controlled shutdown. Raises ClusterError if one ends with an
-        error.
+    def stop(self, node_id: int | None = None, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops a node, or all nodes, with a controlled shutdown.
+
+        A node that takes longer than `timeout_s`, for example because the controllers have no leader, then
+        stops without moving its leaderships. Raises ClusterError if a node ends with an error.
         """
         members = [m for m in self._selected(node_id) if m.running]
         for member in members:
             member.thaw()
-        stop_processes({m.process: m.local for m in members if m.process is not None})
+        stop_processes({m.process: m.local for m in members if m.process is not None}, timeout_s)
         failed = [m for m in members if m.process is not None and m.process.returncode]
         for member in members:
             member.release()
@@ -309,6 +320,17 @@ class KafkaCluster:
     def free_disk(self, node_id: int) -> None:
         """Removes the limit of `full_disk`."""
         self._member(node_id).limit_disk(None)
+
+    def fail_disk(self, node_id: int) -> None:
+        """Makes every read, write and fsync of a node fail with EIO, until `repair_disk`.
+
+        As in Apache Kafka, a node that cannot write its metadata log ends.
+        """
+        self._member(node_id).fail_disk(True)
+
+    def repair_disk(self, node_id: int) -> None:
+        """Ends the failures of `fail_disk`. No written byte is lost."""
+        self._member(node_id).fail_disk(False)
 
     # -- processes
 

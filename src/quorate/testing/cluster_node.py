@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from quorate.node.local_cluster import LocalNode
@@ -85,7 +86,7 @@ class ClusterNode:
             port.lend()
         if self._disk.free_bytes is not None:
             free_bytes = max(0, self._full_at_bytes - size_of(self.data_directory))
-            self._disk = DiskFault(self._disk.fsync_ms, self._disk.read_ms, free_bytes)
+            self._disk = replace(self._disk, free_bytes=free_bytes)
         links = LinkFault(cut_ports) if cut_ports is not None else None
         self._send(Launch(str(self.local.properties_file), list(redirects), self._disk, links))
 
@@ -161,13 +162,17 @@ class ClusterNode:
 
     def slow_disk(self, fsync_ms: float, read_ms: float) -> None:
         """Delays each fsync and each read that misses the page cache."""
-        self._set_disk(DiskFault(fsync_ms, read_ms, self._disk.free_bytes))
+        self._set_disk(replace(self._disk, fsync_ms=fsync_ms, read_ms=read_ms))
 
     def limit_disk(self, free_bytes: int | None) -> None:
         """Limits how many bytes can still be written. None removes the limit."""
         if free_bytes is not None:
             self._full_at_bytes = size_of(self.data_directory) + free_bytes
-        self._set_disk(DiskFault(self._disk.fsync_ms, self._disk.read_ms, free_bytes))
+        self._set_disk(replace(self._disk, free_bytes=free_bytes))
+
+    def fail_disk(self, failing: bool) -> None:
+        """Makes reads, writes and fsyncs fail, or ends that."""
+        self._set_disk(replace(self._disk, failing=failing))
 
     def cut_links(self, ports: Iterable[int]) -> None:
         """Cuts the links to these ports and restores all others. `confirm` waits for the effect."""

@@ -1,4 +1,4 @@
-"""Slow and full disks inside a node's process, without a compiler, root or a mount.
+"""Slow, full and failing disks inside a node's process, without a compiler, root or a mount.
 
 A node accesses its files only by functions of `os`. These functions are replaced when the first fault is set.
 Sockets and pipes are not affected.
@@ -55,10 +55,12 @@ class FaultyDisk:
     # -- a slow disk
 
     def _fsync(self, fd: int) -> None:
+        self._check()
         self._wait(self._fault.fsync_ms)
         self._original["fsync"](fd)
 
     def _fdatasync(self, fd: int) -> None:
+        self._check()
         self._wait(self._fault.fsync_ms)
         self._original["fdatasync"](fd)
 
@@ -70,6 +72,7 @@ class FaultyDisk:
     def _preadv(self, fd: int, buffers: Sequence[Any], offset: int, flags: int = 0, /) -> int:
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if flags & getattr(os, "RWF_NOWAIT", 0):
+            self._check()
             if self._missing(fd, offset, size):
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         else:
@@ -99,6 +102,7 @@ class FaultyDisk:
         return {(found.st_dev, found.st_ino, number) for number in numbers}
 
     def _read_slowly(self, fd: int, offset: int, size: int) -> None:
+        self._check()
         missing = self._missing(fd, offset, size)
         if missing:
             self._wait(self._fault.read_ms)
@@ -112,9 +116,18 @@ class FaultyDisk:
         if delay_ms:
             time.sleep(delay_ms / 1000)
 
+    # -- a failing disk
+
+    def _check(self) -> None:
+        """Raises EIO if the disk fails."""
+        if self._fault.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
     # -- a full disk
 
     def _write(self, fd: int, data: Any, /) -> int:
+        if self._fault.failing and stat.S_ISREG(os.fstat(fd).st_mode):
+            self._check()
         if self._free_bytes is not None and stat.S_ISREG(os.fstat(fd).st_mode):
             data = memoryview(data).cast("B")
             data = data[: self._take(len(data))]
@@ -122,6 +135,7 @@ class FaultyDisk:
         return written
 
     def _pwrite(self, fd: int, data: Any, offset: int, /) -> int:
+        self._check()
         if self._free_bytes is not None:
             data = memoryview(data).cast("B")
             data = data[: self._take(len(data))]
@@ -130,6 +144,7 @@ class FaultyDisk:
         return written
 
     def _pwritev(self, fd: int, parts: Sequence[Any], offset: int, /, *flags: int) -> int:
+        self._check()
         if self._free_bytes is not None:
             return self._pwrite(fd, b"".join(parts), offset)
         written: int = self._original["pwritev"](fd, parts, offset, *flags)
@@ -137,6 +152,7 @@ class FaultyDisk:
         return written
 
     def _mkdir(self, *args: Any, **options: Any) -> None:
+        self._check()
         if self._free_bytes == 0:
             raise _no_space()
         self._original["mkdir"](*args, **options)

@@ -34,6 +34,12 @@ def roles_of(source: Path, controllers: int | None, brokers: int | None) -> tupl
     return found_controllers, found_brokers
 
 
+def has_separate_roles(source: Path) -> bool:
+    """Returns whether no node of a cluster's folder has both roles. Node 1 is always a controller."""
+    properties = read_properties(source / "node-1" / "server.properties")
+    return "broker" not in properties["process.roles"]
+
+
 def copy_cluster(source: Path, target: Path) -> None:
     """Copies a cluster's folder. Raises ClusterError if one of its nodes runs, because the copy would be
     inconsistent.

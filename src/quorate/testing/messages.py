@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """The delay of each fsync and of each read that misses the page cache, and how many bytes can still be
-    written (None: no limit).
+    """The delay of each fsync and of each read that misses the page cache, how many bytes can still be
+    written (None: no limit), and whether every access fails.
     """
 
     fsync_ms: float = 0
     read_ms: float = 0
     free_bytes: int | None = None
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class ClusterFactory:
         controllers: int | None = None,
         brokers: int | None = None,
         *,
+        separate_roles: bool = False,
         config: Mapping[str, object] | None = None,
         directory: str | os.PathLike[str] | None = None,
         snapshot: str | os.PathLike[str] | None = None,
@@ -48,6 +49,7 @@ class ClusterFactory:
         cluster = KafkaCluster(
             controllers,
             brokers,
+            separate_roles=separate_roles,
             config=config,
             directory=directory,
             snapshot=snapshot,

@@ -15,28 +15,6 @@ NOT_HANDLED = frozenset({41, 50})
 handler for them."""
 
 
-_NEW_TOPIC_CONFIGS = (
-    r"errors\.deadletterqueue\.group\.enable|max\.decompressed\.message\.bytes|remote\.copy\.lag\.(ms|bytes)"
-)
-_NEW_CONFIGS = (
-    _NEW_TOPIC_CONFIGS,
-    r"(log\.)?remote\.copy\.lag\.(ms|bytes)",
-    r"errors\.deadletterqueue\..*",
-    r"(group|share)\.coordinator\.(cached\.buffer\.max\.bytes|background\.threads)",
-    r"(group\.)?(consumer|share|streams)\.(min\.|max\.)?assignment\.interval\.ms",
-    r"(group\.)?share\.(min\.|max\.)?(delivery\.count\.limit|partition\.max\.record\.locks)",
-    r"share\.renew\.acknowledge\.enable",
-    r"(group\.)?streams\.(initial\.rebalance\.delay\.ms|rack\.aware\.assignment\.tags|assignors?(\.name)?)",
-    r"group\.streams\.topology\.description\.plugin\.class",
-    r"controller\.quorum\.fetch\.(snapshot\.)?max\.bytes",
-    r"cordoned\.log\.dirs",
-    r"config\.providers",
-    r"follower\.fetch\.last\.tiered\.offset\.enable",
-    r"remote\.log\.manager\.follower\.thread\.pool\.size",
-    r"sasl\.oauthbearer\.allow\.unverified\.(audience|issuer)",
-)
-
-
 @dataclass(frozen=True)
 class Accepted:
     """A difference: regular expressions for the case, the step and the line of the response."""
@@ -120,30 +98,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         "describe_configs", "broker .*", r"append\.linger\.ms", "another default: docs/configuration.md"
     ),
     Accepted("describe_configs", "broker .*", r"\[quorate\.", "keys of our own"),
-    Accepted("describe_configs", "broker .*", r"retry\.backoff\.max\.ms", "a key of our own name"),
-    Accepted(
-        "create_topics|create_partitions",
-        ".*",
-        rf"configs\[({_NEW_TOPIC_CONFIGS})\]: ours \"\(absent\)\"",
-        "keys of Kafka 4.2 to 4.4 that this node does not have yet",
-    ),
-    Accepted(
-        "describe_configs|alter_configs",
-        ".*",
-        rf"configs\[({'|'.join(_NEW_CONFIGS)})\]: ours \"\(absent\)\"",
-        "keys of Kafka 4.2 to 4.4 that this node does not have yet",
-    ),
     Accepted(
         "describe_configs",
         "broker .*",
-        r"(listeners|log\.dirs?|listener\.names)\]\.configType: ours 2, Kafka's 7",
-        "lists since Kafka 4.2, here still texts",
-    ),
-    Accepted(
-        "describe_configs",
-        "broker .*",
-        r"\[sasl\.oauthbearer\.expected\.audience\]",
-        "empty by default since Kafka 4.2, here null",
+        r"fetch\.snapshot\.max\.bytes",
+        "another default: docs/configuration.md",
     ),
     # -- the quorum
     Accepted(

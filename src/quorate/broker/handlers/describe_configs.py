@@ -162,7 +162,8 @@ class DescribeConfigsHandler:
     def _own(
         self, request: DescribeConfigsRequest, kind: int, name: str, keys: set[str] | None
     ) -> list[Entry]:
-        """Describes a group or a client metrics subscription: its own keys, then the defaults."""
+        """Describes a group or a client metrics subscription: its own keys, then the defaults, which for a
+        group are the values of this broker's keys."""
         if not name:
             what = "Group name" if kind == GROUP else "Client metrics subscription name"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
@@ -173,19 +174,26 @@ class DescribeConfigsHandler:
         for key, definition in sorted(definitions.items()):
             if keys is not None and key not in keys:
                 continue
-            value = own.get(key)
-            synonyms: list[Synonym] = []
-            if value is not None:
-                synonyms = [Synonym(key, value, own_source)]
-            else:
-                value = self._group_default(definition) if kind == GROUP else definition.default
-                if kind == GROUP:
-                    synonyms = [Synonym(key, value, source.DEFAULT)]
+            synonyms = self._group_defaults(definition) if kind == GROUP else []
+            if definition.internal and key not in own and not _is_set(synonyms):
+                continue
+            value = synonyms[0].value if synonyms else definition.default
+            if key in own:
+                value = own[key]
+                synonyms.insert(0, Synonym(key, value, own_source))
+            elif key == "streams.assignor.name" and value is not None:
+                value = value.split(",")[0].strip()
             entries.append(_entry(request, definition, value, synonyms, read_only=False))
         return entries
 
-    def _group_default(self, definition: ConfigDef) -> str | None:
-        return self._view.broker_value("group." + definition.name) or definition.default
+    def _group_defaults(self, definition: ConfigDef) -> list[Synonym]:
+        """The values of the broker key that gives the default of a group's key, in the order of
+        precedence, or the default of a key without one."""
+        for key in definition.synonyms:
+            return self._view.broker_synonyms(key, sensitive=definition.sensitive)
+        if definition.default is None:
+            return []
+        return [Synonym(definition.name, definition.default, source.DEFAULT)]
 
     def _check_broker_id(self, name: str, alternative: str) -> None:
         me = self._services.node_id
@@ -200,6 +208,10 @@ class DescribeConfigsHandler:
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {me}{alternative}, but received {name}",
             )
+
+
+def _is_set(synonyms: Iterable[Synonym]) -> bool:
+    return any(synonym.source != source.DEFAULT for synonym in synonyms)
 
 
 def _synonyms(synonyms: Iterable[Synonym]) -> list[DescribeConfigsResponse.DescribeConfigsSynonym]:

@@ -5,8 +5,7 @@ last fetched epoch, diverging epochs; 13: topic ids; 15: replica state in a tagg
 (KIP-951); 18: the follower's high watermark.
 
 Records are file regions in the response and are sent without a copy in Python. A request without enough
-data waits in `quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica
-selector is configured by default), quotas.
+data waits in `quorate.broker.replication.purgatory`. Not supported: quotas.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
 from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
 from quorate.broker.replication.purgatory import DelayedFetch
+from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
@@ -43,12 +43,13 @@ loop."""
 class FetchHandler:
     """Reads batches for consumers and followers."""
 
-    __slots__ = ("_max_bytes", "_rounds", "_services", "_steps")
+    __slots__ = ("_by_rack", "_max_bytes", "_rounds", "_services", "_steps")
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._steps = FetchSteps(services)
         self._max_bytes = services.config.fetch_max_bytes
+        self._by_rack = selects_by_rack(services.config.get("replica.selector.class"))
         self._rounds = Rounds(AT_ONCE)
 
     def __call__(self, context: RequestContext, request: FetchRequest) -> Any:
@@ -69,6 +70,8 @@ class FetchHandler:
             if follower
             else (Isolation.TXN_COMMITTED if request.isolation_level == 1 else Isolation.HIGH_WATERMARK),
             only_leader=follower or version < 11,
+            rack=request.rack_id if self._by_rack and not follower else "",
+            listener=context.listener,
         )
         asked: dict[PartitionKey, FetchPartition] = {}
         if self._count(request) > AT_ONCE:
@@ -153,7 +156,11 @@ class FetchHandler:
         at_once = params.max_wait_ms <= 0
         for result in results:
             size += result.size
-            if result.error != ErrorCode.NONE or result.diverging is not None:
+            if (
+                result.error != ErrorCode.NONE
+                or result.diverging is not None
+                or result.preferred_read_replica != LEADER
+            ):
                 at_once = True
         if at_once or size >= params.min_bytes:
             return self._finish(context, fetch, answers, keys, wanted, results)

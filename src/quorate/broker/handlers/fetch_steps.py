@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from quorate.broker.replication.fetch_session import FetchPartition, PartitionKey
 from quorate.broker.replication.log_reader import ReadResult
 from quorate.broker.replication.partition import NO_EPOCH
+from quorate.broker.replication.replica_selector import LEADER
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.uuids import ZERO_UUID
@@ -147,6 +148,8 @@ class FetchSteps:
                 ]
             else:
                 answer.aborted_transactions = None
+            if result.preferred_read_replica != LEADER:
+                answer.preferred_read_replica = result.preferred_read_replica
             if result.diverging is not None:
                 answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = result.diverging
             answers[key] = answer

@@ -26,6 +26,7 @@ from quorate.broker.replication.fetch_session import (
 )
 from quorate.broker.replication.log_reader import FetchParams, ReadResult, missing_bytes, read
 from quorate.broker.replication.purgatory import Wakeup
+from quorate.broker.replication.replica_selector import LEADER
 from quorate.net.turns import Rounds
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -147,7 +148,11 @@ class LargeFetch:
             )
             for result in results:
                 size += result.size
-                if result.error != ErrorCode.NONE or result.diverging is not None:
+                if (
+                    result.error != ErrorCode.NONE
+                    or result.diverging is not None
+                    or result.preferred_read_replica != LEADER
+                ):
                     self._due = True
             self._results += results
             yield

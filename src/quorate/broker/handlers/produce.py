@@ -71,7 +71,7 @@ _WITHOUT_LOG_START = frozenset(
 """Errors of an append after which Kafka's response has no log start offset. After all others it has one."""
 
 _MAGIC = 16
-_LEAST_OLD_SIZE = 14
+_MIN_OLD_SIZE = 14
 """The minimum size of a record of magic 0, without its offset and size fields. Kafka does not look at the
 magic of a smaller record."""
 
@@ -88,7 +88,7 @@ def check_records(
     if (
         len(records) > _MAGIC
         and records[_MAGIC] in (0, 1)
-        and int.from_bytes(records[8:12], "big") >= _LEAST_OLD_SIZE
+        and int.from_bytes(records[8:12], "big") >= _MIN_OLD_SIZE
     ):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -171,7 +171,8 @@ class ProduceHandler:
         turn_ends = loop.time() + self.turn_s
         for topic_data in request.topic_data:
             if not topic_data.partition_data and loop.time() > turn_ends:
-                # In other turns the high watermarks may move before the last append.
+                # The waits begin before the first yield: in other turns a high watermark may pass these
+                # appends.
                 delayed = delayed or self._delayed_acks(context, answer, waits, waiting, None)
                 yield
                 turn_ends = loop.time() + self.turn_s

@@ -5,6 +5,7 @@
     replica_state            a leader's followers, and its ISR change in flight
     purgatory                requests that wait for a partition
     log_reader               reads partitions for Fetch
+    replica_selector         sends a consumer to the replica in its rack (KIP-392)
     fetch_session            fetch sessions of the broker (KIP-227)
     replica_fetcher_manager  starts and stops fetchers
     replica_fetcher          copies partitions from one leader

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.broker.replication.replica_selector import LEADER, preferred_read_replica
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -45,6 +46,9 @@ class FetchParams:
     max_bytes: int
     isolation: Isolation
     only_leader: bool
+    rack: str = ""
+    """The rack of a consumer that is sent to the replica there. Empty for all other readers."""
+    listener: str = ""
 
     @property
     def is_from_follower(self) -> bool:
@@ -64,6 +68,7 @@ class ReadResult:
     size: int = 0
     aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
     diverging: tuple[int, int] | None = None  # (epoch, end offset)
+    preferred_read_replica: int = LEADER
 
 
 def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
@@ -115,6 +120,18 @@ def _read_partition(
         if part.topic_id != ZERO_UUID and part.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_leader(part.current_leader_epoch, only_leader=params.only_leader)
+        if params.rack and partition.is_leader:
+            preferred = preferred_read_replica(
+                partition, manager.metadata, params.rack, params.listener, part.fetch_offset
+            )
+            if preferred != LEADER:
+                log = partition.log
+                return ReadResult(
+                    high_watermark=log.high_watermark,
+                    last_stable_offset=log.last_stable_offset,
+                    log_start_offset=log.log_start_offset,
+                    preferred_read_replica=preferred,
+                )
         if params.is_from_follower and not partition.has_follower(params.replica_id):
             # With the current leader epoch the follower is ahead of this broker's metadata and will retry.
             unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER if part.current_leader_epoch == -1 else None

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from quorate.metadata.image import PartitionImage
 
 logger = logging.getLogger("quorate.broker.replication.partition")
-NO_LEADER = -1
-NO_EPOCH = -1
+NO_LEADER = NO_EPOCH = -1
 
 
 class PartitionHost(Protocol):
@@ -145,11 +144,12 @@ class Partition:
         # known progress is then discarded. (Kafka keeps it.)
         led_throughout = was_leader and image.leader_epoch <= self.leader_epoch + 1
         new_epoch = image.leader_epoch > self.leader_epoch
+        # The response to an AlterPartition may have brought this partition epoch already, and the next change
+        # may be in flight. The controller may have committed it, so it still counts. (Kafka forgets it.)
+        if not was_leader or image.partition_epoch > self.partition_epoch:
+            self.pending_isr = None
         self._assign(image)
         self.isr = image.isr
-        if self.pending_isr is not None and self.pending_isr.partition_epoch < image.partition_epoch:
-            # One that is based on this image may be committed already, so it stays. (Kafka forgets it.)
-            self.pending_isr = None
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}
             others = [replica for replica in image.replicas if replica != self._host.node_id]
@@ -178,9 +178,7 @@ class Partition:
         self._assign(image)
         self.leader_epoch = image.leader_epoch
         self.leader_epoch_start = None
-        self.isr = ()
-        self.pending_isr = None
-        self.followers = {}
+        self.isr, self.pending_isr, self.followers = (), None, {}
         if was_leader or new_epoch:
             self.fail_delayed_operations(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return new_epoch

@@ -15,6 +15,7 @@ security.inter.broker.protocol  Security protocol between brokers, if inter.brok
     set.
 controller.listener.names  Names of the controllers' listeners; nodes talk to the quorum by the first.
 early.start.listeners  Listeners that serve before the broker's metadata is complete.
+config.providers  Java's config providers; without effect here.
 controller.quorum.voters  The voters of a static quorum: id@host:port, comma separated.
 controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one
     that answers is enough.
@@ -26,11 +27,18 @@ controller.quorum.election.backoff.max.ms  Longest random wait before another el
 controller.quorum.append.linger.ms  Time that the leader collects records before it writes them. The
     default is 0 here and 25 in Apache Kafka, since records that arrive during a write form the next batch
     anyway.
+quorate.broker.probe.enable  Whether a controller connects to the listeners of brokers, to fence a broker
+    whose process has ended before its session expires. Not in Apache Kafka.
+quorate.max.records.per.user.op  Most metadata records that one request may write. Above 10000, large
+    changes are metadata transactions, which no node of Apache Kafka should read. Not in Apache Kafka.
 quorate.http.listen  host:port of the HTTP server for /metrics (Prometheus) and /health; empty for none.
     Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.
 controller.quorum.retry.backoff.ms  First wait before a request is sent again.
-controller.quorum.retry.backoff.max.ms  Longest wait before a request is sent again.
+controller.quorum.fetch.max.bytes  Bytes of records in the answer to one fetch of the metadata log, a first
+    batch aside.
+controller.quorum.fetch.snapshot.max.bytes  Bytes of a snapshot in the answer to one request. The default
+    is 4 MiB here and 1 MiB in Apache Kafka.
 initial.broker.registration.timeout.ms  Time within which a starting broker must have registered.
 broker.heartbeat.interval.ms  Time between two heartbeats to the controller.
 broker.session.timeout.ms  Silence after which the controller fences a broker.
@@ -49,7 +57,6 @@ metadata.max.idle.interval.ms  Idle time after which the active controller write
     never.
 internal.metadata.log.segment.bytes  Segment size of the metadata log without its lower limit, for tests.
 internal.metadata.max.batch.size.in.bytes  Largest batch of the metadata log.
-internal.metadata.max.fetch.size.in.bytes  Most bytes in one fetch of the metadata log.
 internal.metadata.delete.delay.millis  Time before files removed from the metadata log leave the disk.
 log.dir  Directory of the data, where log.dirs is not set.
 log.dirs  Directories of the data, comma separated.
@@ -70,6 +77,8 @@ auto.leader.rebalance.enable  Whether leaderships go back to the preferred repli
 leader.imbalance.check.interval.seconds  Time between two checks for partitions that are not led by their
     preferred replica.
 message.max.bytes  Largest batch of records, as compressed, that is taken.
+max.decompressed.message.bytes  Largest record of a compressed batch, decompressed; without effect here,
+    where the records of a batch are at most 100 MiB.
 compression.type  Compression of logs: a codec, uncompressed, or producer for whatever the producer used.
 compression.gzip.level  Level for gzip.
 compression.lz4.level  Level for lz4.
@@ -110,6 +119,8 @@ log.cleaner.min.compaction.lag.ms  Time that a record stays uncompacted at least
 log.cleaner.max.compaction.lag.ms  Time after which a record is eligible for compaction in any case.
 log.local.retention.ms  How long segments stay on local disk beside remote storage.
 log.local.retention.bytes  Bytes that stay on local disk beside remote storage.
+log.remote.copy.lag.ms  How long a segment waits before it is copied to remote storage; without effect here.
+log.remote.copy.lag.bytes  Bytes that are not copied to remote storage yet; without effect here.
 replica.lag.time.max.ms  Time without having caught up after which a follower leaves the in-sync replicas.
 replica.socket.timeout.ms  Time that a follower's request may take on the network.
 replica.socket.receive.buffer.bytes  Receive buffer of followers' connections.
@@ -121,7 +132,10 @@ replica.fetch.response.max.bytes  Bytes in the answer to a follower's fetch, a f
 num.replica.fetchers  Fetchers for each leader that a broker follows.
 num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
-replica.selector.class  Java's choice of the replica to read from; without effect here.
+replica.selector.class  Class that chooses the replica a consumer reads from; of
+    org.apache.kafka.common.replica.RackAwareReplicaSelector the effect is built in, others have none.
+follower.fetch.last.tiered.offset.enable  Whether a new follower begins after the records that remote
+    storage has; without effect here.
 leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without
     effect here.
 follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower;
@@ -174,7 +188,10 @@ group.initial.rebalance.delay.ms  Wait for more members before a new group's fir
 group.max.size  Members of a classic group at most.
 group.coordinator.rebalance.protocols  Group protocols that are served.
 group.coordinator.threads  Kafka's coordinator threads; a node here has one event loop.
-group.coordinator.append.linger.ms  Time that a coordinator gathers records before it writes them.
+group.coordinator.append.linger.ms  Time that a coordinator gathers records before it writes them; without
+    effect here, where the records of one step are one batch.
+group.coordinator.background.threads  Kafka's threads for assignors; a node here has one event loop.
+group.coordinator.cached.buffer.max.bytes  Largest buffer that a Java coordinator keeps; without effect here.
 group.consumer.session.timeout.ms  Silence after which a member of a consumer group is removed.
 group.consumer.min.session.timeout.ms  Shortest session timeout that a consumer group may set.
 group.consumer.max.session.timeout.ms  Longest session timeout that a consumer group may set.
@@ -185,7 +202,6 @@ group.consumer.max.size  Members of a consumer group at most.
 group.consumer.assignors  Assignors on the broker's side, the first is the default.
 group.consumer.migration.policy  Whether groups may change between the classic and the consumer protocol.
 group.consumer.regex.refresh.interval.ms  Time between two resolutions of a subscribed pattern.
-group.share.enable  Whether share groups are served.
 group.share.session.timeout.ms  Silence after which a member of a share group is removed.
 group.share.min.session.timeout.ms  Shortest session timeout that a share group may set.
 group.share.max.session.timeout.ms  Longest session timeout that a share group may set.
@@ -201,6 +217,15 @@ group.share.max.record.lock.duration.ms  Longest record lock duration that a sha
 group.share.partition.max.record.locks  Records of a partition with consumers at once.
 group.share.max.share.sessions  Share sessions that a broker remembers.
 group.share.persister.class.name  Java's persister of share groups; without effect here.
+group.share.dlq.manager.class.name  Java's manager of dead-letter queues; without effect here.
+group.share.initialize.retry.interval.ms  Time after which the state of a share partition is initialized
+    again.
+group.share.min.delivery.count.limit  Smallest delivery count limit that a share group may set.
+group.share.max.delivery.count.limit  Largest delivery count limit that a share group may set.
+group.share.min.partition.max.record.locks  Smallest number of record locks that a share group may set.
+group.share.max.partition.max.record.locks  Largest number of record locks that a share group may set.
+errors.deadletterqueue.topic.name.prefix  Prefix of the names of dead-letter queues that are created.
+errors.deadletterqueue.auto.create.topics.enable  Whether a dead-letter queue that does not exist is created.
 share.coordinator.state.topic.num.partitions  Partitions of __share_group_state.
 share.coordinator.state.topic.replication.factor  Replicas of __share_group_state.
 share.coordinator.state.topic.min.isr  min.insync.replicas of __share_group_state.
@@ -211,6 +236,8 @@ share.coordinator.threads  Kafka's share coordinator threads.
 share.coordinator.snapshot.update.records.per.snapshot  Updates between two snapshots of a share partition.
 share.coordinator.load.buffer.size  Bytes read at a time when share state is loaded.
 share.coordinator.append.linger.ms  Time that the share coordinator gathers records.
+share.coordinator.cached.buffer.max.bytes  Largest buffer that a Java share coordinator keeps; without
+    effect here.
 share.coordinator.write.timeout.ms  Time that a write of share state may wait for replicas.
 share.coordinator.cold.partition.snapshot.interval.ms  Time after which an idle share partition is
     snapshotted.
@@ -223,6 +250,28 @@ group.streams.max.heartbeat.interval.ms  Longest heartbeat interval that a strea
 group.streams.max.size  Members of a streams group at most.
 group.streams.num.standby.replicas  Standby copies of each task's state.
 group.streams.max.standby.replicas  Standby copies that a group may request at most.
+group.streams.num.warmup.replicas  Copies of state that are prepared at once for tasks that move.
+group.streams.max.warmup.replicas  Largest number of such copies that a streams group may set.
+group.streams.acceptable.recovery.lag  Lag up to which a copy counts as caught up.
+group.streams.task.offset.interval.ms  Time between two reports of the offsets of tasks.
+group.streams.min.task.offset.interval.ms  Shortest such time that a streams group may set.
+group.streams.initial.rebalance.delay.ms  Wait for more members before a streams group's first assignment.
+group.streams.assignors  Assignors of streams groups, the first is the default.
+group.streams.rack.aware.assignment.tags  Tags of clients by which standby copies are spread.
+group.streams.topology.description.plugin.class  Java's plugin for descriptions of topologies; without
+    effect here.
+group.consumer.assignment.interval.ms  Shortest time between two assignments of a consumer group.
+group.consumer.min.assignment.interval.ms  Smallest assignment interval that a consumer group may set.
+group.consumer.max.assignment.interval.ms  Largest assignment interval that a consumer group may set.
+group.consumer.assignor.offload.enable  Whether assignments of consumer groups are computed in other threads.
+group.share.assignment.interval.ms  Shortest time between two assignments of a share group.
+group.share.min.assignment.interval.ms  Smallest assignment interval that a share group may set.
+group.share.max.assignment.interval.ms  Largest assignment interval that a share group may set.
+group.share.assignor.offload.enable  Whether assignments of share groups are computed in other threads.
+group.streams.assignment.interval.ms  Shortest time between two assignments of a streams group.
+group.streams.min.assignment.interval.ms  Smallest assignment interval that a streams group may set.
+group.streams.max.assignment.interval.ms  Largest assignment interval that a streams group may set.
+group.streams.assignor.offload.enable  Whether assignments of streams groups are computed in other threads.
 transaction.state.log.num.partitions  Partitions of __transaction_state, fixed when it is created.
 transaction.state.log.replication.factor  Replicas of __transaction_state.
 transaction.state.log.min.isr  min.insync.replicas of __transaction_state.
@@ -275,6 +324,8 @@ remote.log.index.file.cache.total.size.bytes  Disk for indexes fetched from remo
 remote.log.manager.thread.pool.size  Threads of remote storage.
 remote.log.manager.copier.thread.pool.size  Threads that copy to remote storage.
 remote.log.manager.expiration.thread.pool.size  Threads that delete from remote storage.
+remote.log.manager.follower.thread.pool.size  Threads that read remote metadata on followers.
+remote.log.index.file.cache.ttl.ms  Time for which unused indexes of remote segments are kept; -1 for ever.
 remote.log.manager.task.interval.ms  Time between two rounds of remote storage.
 remote.log.manager.task.retry.backoff.ms  First wait after a failed round.
 remote.log.manager.task.retry.backoff.max.ms  Longest wait after a failed round.

@@ -78,6 +78,8 @@ sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  First wait between two attempts
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  Longest wait between two attempts to read the keys
     that tokens are verified with.
 sasl.oauthbearer.clock.skew.seconds  Difference of clocks that is tolerated in a token's times.
+sasl.oauthbearer.allow.unverified.audience  Whether a token is accepted if no audience is expected.
+sasl.oauthbearer.allow.unverified.issuer  Whether a token is accepted if no issuer is expected.
 sasl.oauthbearer.expected.audience  Audiences of which a token must name one.
 sasl.oauthbearer.expected.issuer  Issuer that a token must have.
 delegation.token.secret.key  Key that signs delegation tokens, the same on every node; without it there

@@ -40,8 +40,14 @@ follower.replication.throttled.replicas  Replicas whose fetching is throttled (p
 remote.storage.enable  Whether segments are also kept in remote storage (not available here).
 local.retention.ms  How long segments stay on local disk beside remote storage; -2 for retention.ms.
 local.retention.bytes  Bytes that stay on local disk beside remote storage; -2 for retention.bytes.
+remote.copy.lag.ms  How long a segment waits before it is copied to remote storage; without effect here.
+remote.copy.lag.bytes  Bytes that are not copied to remote storage yet; without effect here.
 remote.log.copy.disable  Stops copying to remote storage.
 remote.log.delete.on.disable  Deletes what remote storage holds when it is switched off.
+errors.deadletterqueue.group.enable  Whether the topic may be the dead-letter queue of share groups; without
+    effect here.
+max.decompressed.message.bytes  Largest record of a compressed batch, decompressed; without effect here,
+    where the records of a batch are at most 100 MiB.
 internal.segment.bytes  Segment size without the lower limit, for tests.
 consumer.session.timeout.ms  Silence after which a member of this consumer group is removed.
 consumer.heartbeat.interval.ms  Time between two heartbeats of this consumer group's members.
@@ -53,6 +59,23 @@ share.isolation.level  Whether a share group reads records of open transactions.
 streams.session.timeout.ms  Silence after which a member of this streams group is removed.
 streams.heartbeat.interval.ms  Time between two heartbeats of this streams group's members.
 streams.num.standby.replicas  Standby copies of each task's state in this streams group.
+streams.num.warmup.replicas  Copies of state that are prepared at once for tasks that move.
+streams.acceptable.recovery.lag  Lag up to which a copy counts as caught up.
+streams.task.offset.interval.ms  Time between two reports of the offsets of tasks.
+streams.initial.rebalance.delay.ms  Wait for more members before this streams group's first assignment.
+streams.rack.aware.assignment.tags  Tags of clients by which standby copies are spread.
+streams.assignor.name  The assignor of this streams group, one of group.streams.assignors.
+share.delivery.count.limit  Deliveries of a record before it is given up.
+share.partition.max.record.locks  Records of a partition with consumers at once.
+share.renew.acknowledge.enable  Whether consumers may renew the lock of a record.
+errors.deadletterqueue.topic.name  Topic that gets the records which this share group gives up; empty for none.
+errors.deadletterqueue.copy.record.enable  Whether such a record is copied, or only its coordinates.
+consumer.assignment.interval.ms  Shortest time between two assignments of this consumer group.
+consumer.assignor.offload.enable  Whether assignments of this consumer group are computed in other threads.
+share.assignment.interval.ms  Shortest time between two assignments of this share group.
+share.assignor.offload.enable  Whether assignments of this share group are computed in other threads.
+streams.assignment.interval.ms  Shortest time between two assignments of this streams group.
+streams.assignor.offload.enable  Whether assignments of this streams group are computed in other threads.
 metrics  Prefixes of the metric names that clients shall report.
 interval.ms  Time between two pushes of client metrics.
 match  Which clients a subscription is for: key=pattern pairs.

@@ -20,8 +20,11 @@ Session = tuple[int, int]
 _RECENT_CONTACTS = 9
 """The contacts that are kept of each session. Nine contacts give eight intervals, so that an additional
 early heartbeat does not hide the regular interval."""
+_EXPIRED_FOR_S = 0.002
+"""An expired session is set back by this time beyond its end, which is more than the rounding of times."""
 _INTERVALS_OF_GRACE = 1.5
-"""A broker reconnects for its next heartbeat, which may be late."""
+"""A broker whose connection was closed has this many times its longest heartbeat interval to return: it
+reconnects for its next heartbeat, which may be late."""
 
 
 @dataclass(slots=True)
@@ -44,10 +47,12 @@ class BrokerSessions:
     """The end offset of the newest snapshot that each broker reported."""
     disconnected: set[Session] = field(default_factory=set)
     """Sessions whose connection was closed since their last contact."""
+    ended: set[Session] = field(default_factory=set)
+    """Sessions of brokers whose process has ended, until the broker is fenced."""
     continuations: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions that are not complete."""
     predecessor: Session | None = None
-    """The session of this process's own broker role that was registered when the term began. It most
+    """The session under which the broker of this node was registered when the term began. It most
     likely belongs to the previous process of this node."""
 
     def activate(
@@ -63,6 +68,7 @@ class BrokerSessions:
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
         self.disconnected.clear()
+        self.ended.clear()
         self.continuations.clear()
         self.predecessor = None
         for registration in registrations:
@@ -73,8 +79,8 @@ class BrokerSessions:
                 self.contacts[session] = now
 
     def replace_continuation(self, before: Continuation | None, after: Continuation | None) -> None:
-        """Records that a change has progressed from `before` to `after`. None stands for its beginning
-        and its end."""
+        """Records that a change has progressed from `before` to `after`. `before` is None when
+        the change begins, `after` when it ends."""
         self.continuations = [
             continuation for continuation in self.continuations if continuation is not before
         ]
@@ -89,8 +95,11 @@ class BrokerSessions:
             recent = self.recent[broker_id, epoch] = deque(maxlen=_RECENT_CONTACTS)
         recent.append(now)
         self.disconnected.discard((broker_id, epoch))
+        self.ended.discard((broker_id, epoch))
         if self.predecessor == (broker_id, epoch):
-            self.predecessor = None  # this process has the session: it was active before
+            self.predecessor = (
+                None  # the session is that of this process, which registered it before this term
+            )
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
         """Shortens a session whose connection was closed.
@@ -107,6 +116,15 @@ class BrokerSessions:
             )
             grace_s = max(grace_s, _INTERVALS_OF_GRACE * longest_s)
             self.contacts[session] = min(last, now - self.session_timeout_s + grace_s)
+
+    def end(self, broker_id: int, epoch: int, now: float) -> None:
+        """Lets a session expire now, because the process of the broker has ended."""
+        session = (broker_id, epoch)
+        last = self.contacts.get(session)
+        if last is not None:
+            self.disconnected.add(session)
+            self.ended.add(session)
+            self.contacts[session] = min(last, now - self.session_timeout_s - _EXPIRED_FOR_S)
 
     def extend_all(self, seconds: float, now: float) -> None:
         """Extends every session by the time in which this controller was stalled.
@@ -134,13 +152,13 @@ class BrokerSessions:
                 return session
         return None
 
-    def expire(self, session: Session, now: float) -> None:
+    def put_back_expired(self, session: Session, now: float) -> None:
         """Puts back a session that `next_expired` removed and whose broker could not be fenced, unless
         there was a contact meanwhile.
 
         The session becomes the last one, so that it does not keep other brokers from being fenced.
         """
-        self.contacts.setdefault(session, now - self.session_timeout_s - 0.001)
+        self.contacts.setdefault(session, now - self.session_timeout_s - _EXPIRED_FOR_S)
 
     def next_expiry(self) -> float:
         """The earliest time at which a session may expire, or infinity if there is no session."""
@@ -153,6 +171,7 @@ class BrokerSessions:
         for session in [s for s in self.contacts if s[0] == broker_id and s[1] != keep_epoch]:
             del self.contacts[session]
             self.disconnected.discard(session)
+            self.ended.discard(session)
         for session in [s for s in self.recent if s[0] == broker_id and s[1] != keep_epoch]:
             del self.recent[session]
 

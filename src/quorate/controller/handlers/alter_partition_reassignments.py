@@ -7,7 +7,10 @@ target replica (see `PartitionChangeBuilder`). If it does so already, the reassi
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Result, View, bounded
+from collections.abc import Generator
+
+from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.image.partitions import PartitionImage
@@ -24,19 +27,34 @@ def alter_partition_reassignments(
     view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
 ) -> Result[AlterPartitionReassignmentsResponse]:
     """Starts or replaces reassignments, or cancels them if the replicas are null. Errors are reported
-    for each partition, and all other partitions change in one batch.
+    for each partition, and all other partitions change together.
 
-    Raises POLICY_VIOLATION if there are too many records for one batch.
+    Raises POLICY_VIOLATION for more records than one request may write, which are 10,000 unless
+    configured.
     """
+    records, result = in_one_turn(alter_partition_reassignments_in_steps(view, request, ctx))
+    result.records = records
+    return result
+
+
+def alter_partition_reassignments_in_steps(
+    view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
+) -> ChangeSteps[Result[AlterPartitionReassignmentsResponse]]:
+    """Does the same as `alter_partition_reassignments` in steps, which yield the records."""
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     records: list[Data] = []
     changed: dict[tuple[str, int], Data] = {}
+    visited = 0
     for wanted_topic in request.topics:
         answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
         response.responses.append(answer)
         for wanted in wanted_topic.partitions:
+            visited += 1
+            if not visited % STEP_PARTITIONS:
+                yield records
+                records = []
             result = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                 partition_index=wanted.partition_index, error_message=None
             )
@@ -51,13 +69,30 @@ def alter_partition_reassignments(
             earlier = changed.setdefault((wanted_topic.name, wanted.partition_index), record)
             if earlier is record:
                 records.append(record)
-                bounded(records, "Reassigning these partitions")
+                check_record_count(len(changed), "Reassigning these partitions", view.max_records)
             elif earlier != record:
-                # Both records are computed from the state before the batch, so the second would keep
-                # parts of the first.
+                # Both records are computed from the state before the change, and have null in unchanged
+                # fields. Where the second has null, the value of the first would remain.
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The request moves this partition to other replicas already."
-    return Result(response, records)
+    yield records
+    before = view.image.topics.by_name
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        """Whether the brokers and the partitions are the same."""
+        if not newer.has_same_brokers_and_settings(view):
+            return False
+        for index, (name, partition_id) in enumerate(changed):
+            current = newer.image.topics.by_name.get(name)
+            if current is None or (
+                current.partitions.entry(partition_id) is not before[name].partitions.entry(partition_id)
+            ):
+                return False
+            if not index % STEP_PARTITIONS:
+                yield
+        return True
+
+    return Result(response, recheck=recheck)
 
 
 def _alter(
@@ -104,13 +139,17 @@ def _factor(partition: PartitionImage) -> int:
 
 
 def _cancel(view: View, topic: TopicImage, partition_id: int, partition: PartitionImage) -> Data | None:
-    """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay."""
+    """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay.
+
+    If no original replica is in the ISR, but one is in the ELR, the ISR becomes empty and the leader is elected
+    from the ELR. (Kafka would elect the first replica uncleanly, or refuse.)
+    """
     if not partition.is_reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
     isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
     unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]
-    if not isr:
+    if not isr and not set(partition.elr).intersection(replicas):
         if not replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds."

@@ -12,7 +12,6 @@ from re import _parser  # type: ignore[attr-defined]
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, cordoned_entries
-from quorate.config.group_defs import GROUP_CONFIGS
 from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES, LEVELS
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -28,18 +27,29 @@ _MATCHED = frozenset(
 )
 _INTERVAL_MS = (100, 3_600_000)
 
-_BOUNDS = (
-    ("consumer.heartbeat.interval.ms", "group.consumer.{}.heartbeat.interval.ms"),
-    ("consumer.session.timeout.ms", "group.consumer.{}.session.timeout.ms"),
-    ("share.heartbeat.interval.ms", "group.share.{}.heartbeat.interval.ms"),
-    ("share.session.timeout.ms", "group.share.{}.session.timeout.ms"),
-    ("share.record.lock.duration.ms", "group.share.{}.record.lock.duration.ms"),
-    ("streams.heartbeat.interval.ms", "group.streams.{}.heartbeat.interval.ms"),
-    ("streams.session.timeout.ms", "group.streams.{}.session.timeout.ms"),
-    ("streams.num.standby.replicas", "group.streams.{}.standby.replicas"),
+_RANGES = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
 )
-"""A key of a group, and the pattern of the broker keys for its smallest value, which may not exist, and
-its largest value."""
+"""Keys of a group. Two broker keys give the smallest and the largest value of each."""
+_LARGEST = (
+    ("streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+    ("streams.num.warmup.replicas", "group.streams.max.warmup.replicas"),
+)
+_SMALLEST = (("streams.task.offset.interval.ms", "group.streams.min.task.offset.interval.ms"),)
+"""Keys of a group, and the broker key for the largest or smallest value."""
+_RACK_TAGS = "streams.rack.aware.assignment.tags"
+_DLQ_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:
@@ -104,22 +114,46 @@ def check_cordoned_dirs(
 
 
 def check_group(values: Mapping[str, str], static: Mapping[str, str]) -> None:
-    """Checks that the keys of a group, including defaults, are within the limits of the node's
-    properties. Raises INVALID_CONFIG."""
+    """Checks that the keys of a group are within the limits of the node's properties. A key that is not
+    among `values` is not checked. Raises INVALID_CONFIG. (Kafka's GroupConfig.validate.)"""
 
-    def own(key: str) -> int:
-        return int(values.get(key, GROUP_CONFIGS[key].default or "0"))
-
-    def bound(key: str) -> int:
+    def broker(key: str) -> int:
         return int(static.get(key, BROKER_CONFIGS[key].default or "0"))
 
-    for key, pattern in _BOUNDS:
-        least, greatest = pattern.format("min"), pattern.format("max")
-        if least in BROKER_CONFIGS and own(key) < bound(least):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be greater than or equal to {least}")
-        if own(key) > bound(greatest):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be less than or equal to {greatest}")
+    def effective(key: str) -> int:
+        return int(values[key]) if key in values else broker(f"group.{key}")
+
+    tags = [tag.strip() for tag in values.get(_RACK_TAGS, "").split(",")]
+    if len(set(tags)) != len(tags):
+        raise _invalid(f"{_RACK_TAGS} must not contain duplicate tag keys.")
+    for key in _RANGES:
+        if key in values:
+            kind, _, limited = key.partition(".")
+            least = broker(f"group.{kind}.min.{limited}")
+            greatest = broker(f"group.{kind}.max.{limited}")
+            if not least <= int(values[key]) <= greatest:
+                raise _invalid(f"{key} must be in the range {least} to {greatest} inclusive.")
+    for key, limit in _LARGEST:
+        if key in values and int(values[key]) > broker(limit):
+            raise _invalid(f"{key} must be less than or equal to {broker(limit)}")
+    for key, limit in _SMALLEST:
+        if key in values and int(values[key]) < broker(limit):
+            raise _invalid(f"{key} must be greater than or equal to {broker(limit)}")
+    if (assignor := values.get("streams.assignor.name")) is not None:
+        known = static.get("group.streams.assignors", BROKER_CONFIGS["group.streams.assignors"].default)
+        names = [name.strip() for name in (known or "").split(",")]
+        if assignor not in names:
+            raise _invalid(
+                f"streams.assignor.name '{assignor}' is not a registered task assignor. Registered assignors "
+                f"are: [{', '.join(names)}]."
+            )
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        if own(session) <= own(heartbeat):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+        if (session in values or heartbeat in values) and effective(session) <= effective(heartbeat):
+            raise _invalid(f"{session} must be greater than {heartbeat}")
+    if values.get(_DLQ_TOPIC, "").startswith("__"):
+        raise _invalid(f"{_DLQ_TOPIC}: DLQ topic name must not start with '__'")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

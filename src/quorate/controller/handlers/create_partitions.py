@@ -4,16 +4,20 @@ prevent it."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.new_partitions import (
+    Assignment,
     check_partition_total,
     manual_assignment,
-    new_partition_record,
+    new_partition_records,
     placed_assignments,
     usable_brokers,
 )
 from quorate.controller.replication.placement import Racks
+from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from quorate.protocol.schema import Data
@@ -24,12 +28,22 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 def create_partitions(
     view: View, request: CreatePartitionsRequest, ctx: Context
 ) -> Result[CreatePartitionsResponse]:
-    """Adds partitions. Errors are reported for each topic, and all other topics change in one batch.
-    Raises POLICY_VIOLATION for more than 10,000 new partitions."""
+    """Adds partitions. Errors are reported for each topic, and all other topics change together. Raises
+    POLICY_VIOLATION for more new partitions than one request may write, which are 10,000 unless
+    configured."""
+    records, result = in_one_turn(create_partitions_in_steps(view, request, ctx))
+    result.records = records
+    return result
+
+
+def create_partitions_in_steps(
+    view: View, request: CreatePartitionsRequest, ctx: Context
+) -> ChangeSteps[Result[CreatePartitionsResponse]]:
+    """Does the same as `create_partitions` in steps, which yield the records."""
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     # Checked before the placement: a request of a few bytes may specify very many partitions.
     check_partition_total(
-        sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
+        view, sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
     )
     usable = usable_brokers(view)
     response = CreatePartitionsResponse()
@@ -39,20 +53,50 @@ def create_partitions(
                 name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
             )
         )
-    records: list[Data] = []
-    for topic in request.topics:
-        if topic.name in repeated:
+    records: list[Data] = []  # those that the next step yields
+    grown: list[TopicImage] = []
+    for wanted in request.topics:
+        if wanted.name in repeated:
             continue
         try:
-            records += _add(view, topic, usable, ctx)
+            topic = _growing(view, wanted)
+            assignments = yield from _assignments(view, wanted, topic, usable, ctx)
         except KafkaError as error:
             response.results.append(
-                TopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+                TopicResult(name=wanted.name, error_code=error.code, error_message=error.message)
             )
-        else:
-            response.results.append(TopicResult(name=topic.name))
-    bounded(records, "Adding these partitions")
-    return Result(response, [] if request.validate_only else records)
+            continue
+        response.results.append(TopicResult(name=wanted.name))
+        grown.append(topic)
+        if request.validate_only:
+            continue
+        present = len(topic.partitions)
+        for start in range(0, len(assignments), STEP_PARTITIONS):
+            part = assignments[start : start + STEP_PARTITIONS]
+            records += new_partition_records(view, topic.id, present + start, part)
+            if len(records) >= STEP_PARTITIONS:
+                yield records
+                records = []
+    yield records
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        """Whether the brokers and the numbers of partitions and replicas are the same."""
+        if not newer.has_same_brokers_and_settings(view):
+            return False
+        for index, topic in enumerate(grown):
+            current = newer.image.topics.by_id.get(topic.id)
+            if current is None or _shape(current) != _shape(topic):
+                return False
+            if not index % STEP_PARTITIONS:
+                yield
+        return True
+
+    return Result(response, recheck=recheck)
+
+
+def _shape(topic: TopicImage) -> tuple[int, int]:
+    """The number of partitions, and the number of replicas of the first partition."""
+    return len(topic.partitions), len(topic.partitions[0].replicas)
 
 
 def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> int:
@@ -61,10 +105,8 @@ def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopi
     return 0 if topic is None else max(0, wanted.count - len(topic.partitions))
 
 
-def _add(
-    view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context
-) -> list[Data]:
-    """The records of the new partitions of one topic."""
+def _growing(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> TopicImage:
+    """The topic. Raises an error if it does not exist or would not grow."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(
@@ -79,22 +121,30 @@ def _add(
             f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an "
             "increase.",
         )
+    return topic
+
+
+def _assignments(
+    view: View,
+    wanted: CreatePartitionsRequest.CreatePartitionsTopic,
+    topic: TopicImage,
+    usable: Racks,
+    ctx: Context,
+) -> ChangeSteps[list[Assignment]]:
+    """The assignments of the new partitions of one topic, in steps."""
+    present, factor = _shape(topic)
     additional = wanted.count - present
-    factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        assignments = placed_assignments(view, usable, ctx, additional, factor)
-    else:
-        if len(wanted.assignments) != additional:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} "
-                "assignment(s) were specified.",
-            )
-        assignments = [
-            manual_assignment(view, assignment.broker_ids, factor, present + index)
-            for index, assignment in enumerate(wanted.assignments)
-        ]
-    return [
-        new_partition_record(view, topic.id, present + index, replicas, isr)
-        for index, (replicas, isr) in enumerate(assignments)
-    ]
+        return (yield from placed_assignments(view, usable, ctx, additional, factor))
+    if len(wanted.assignments) != additional:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only {len(wanted.assignments)} "
+            "assignment(s) were specified.",
+        )
+    assignments: list[Assignment] = []
+    for index, assignment in enumerate(wanted.assignments):
+        assignments.append(manual_assignment(view, assignment.broker_ids, factor, present + index))
+        if not len(assignments) % STEP_PARTITIONS:
+            yield []
+    return assignments

@@ -1,21 +1,24 @@
 """CreateTopics (19): KIP-464, KIP-525.
 
 The records of a new topic are its TopicRecord, its ConfigRecords and its PartitionRecords, in this
-order. All topics of a request are one atomic batch.
+order. All topics of a request are one atomic change.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
 
+from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.config_schema import Entry
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.handlers.config_changes import Operation, altered_config_records
 from quorate.controller.replication.new_partitions import (
     Assignment,
     check_partition_total,
     manual_assignment,
-    new_partition_record,
+    new_partition_records,
     placed_assignments,
     usable_brokers,
 )
@@ -34,16 +37,30 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 
 def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Result[CreateTopicsResponse]:
-    """Creates topics. Errors are reported for each topic. Raises POLICY_VIOLATION for more than 10,000
-    partitions or records in one request."""
+    """Creates topics. Errors are reported for each topic. Raises POLICY_VIOLATION for more partitions or
+    records than one request may write, which are 10,000 as in Kafka unless configured."""
+    records, result = in_one_turn(create_topics_in_steps(view, request, ctx))
+    result.records = records
+    return result
+
+
+def create_topics_in_steps(
+    view: View, request: CreateTopicsRequest, ctx: Context
+) -> ChangeSteps[Result[CreateTopicsResponse]]:
+    """Does the same as `create_topics` in steps, which yield the records."""
     _check_total(view, request)
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     collisions = Collisions(view.image.topics.by_name)
     usable = usable_brokers(view)
-    records: list[Data] = []
+    records: list[Data] = []  # those that the next step yields
+    written = 0
+    created: list[str] = []
     response = CreateTopicsResponse()
     prohibited: list[TopicResult] = []
-    for topic in request.topics:
+    for index, topic in enumerate(request.topics, 1):
+        if not index % STEP_PARTITIONS:
+            yield records
+            records = []
         name = topic.name
         if name in repeated:
             continue
@@ -59,22 +76,49 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             continue
         try:
             _check_name(view, name, collisions)
-            new_records, result = _create_topic(view, topic, usable, ctx)
+            new = yield from _new_topic(view, topic, usable, ctx)
         except KafkaError as error:
             response.topics.append(_failed(name, error.code, error.message))
             continue
-        if len(records) + len(new_records) > view.config.max_records_per_op:
+        count = len(new.head) + len(new.assignments)
+        if written + count > view.max_records:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"Creating these topics takes more than {view.config.max_records_per_op} metadata records.",
+                f"Creating these topics takes more than {view.max_records} metadata records.",
             )
-        records += new_records
-        response.topics.append(result)
+        written += count
+        created.append(name)
+        shape = (len(new.assignments), len(new.assignments[0][0]))
+        response.topics.append(_created(view, topic, new.id, shape, ctx))
+        if request.validate_only:
+            continue
+        records += new.head
+        for start in range(0, len(new.assignments), STEP_PARTITIONS):
+            part = new.assignments[start : start + STEP_PARTITIONS]
+            records += new_partition_records(view, new.id, start, part)
+            if len(records) >= STEP_PARTITIONS:
+                yield records
+                records = []
+    yield records
     response.topics += [
         _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(repeated)
     ]
     response.topics += prohibited
-    return Result(response, [] if request.validate_only else records)
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        """Whether the brokers are the same and no topic was created that has or resembles one of the
+        names."""
+        if not newer.has_same_brokers_and_settings(view):
+            return False
+        collisions = Collisions(newer.image.topics.by_name)
+        for index, name in enumerate(created):
+            if name in newer.image.topics.by_name or collisions.find(name) is not None:
+                return False
+            if not index % STEP_PARTITIONS:
+                yield
+        return True
+
+    return Result(response, recheck=recheck)
 
 
 def _failed(name: str, code: ErrorCode, message: str | None) -> TopicResult:
@@ -91,7 +135,7 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
             total += (
                 view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
             )
-    check_partition_total(total)
+    check_partition_total(view, total)
 
 
 def _check_name(view: View, name: str, collisions: Collisions) -> None:
@@ -108,10 +152,19 @@ def _check_name(view: View, name: str, collisions: Collisions) -> None:
         )
 
 
-def _create_topic(
+@dataclass(slots=True, frozen=True)
+class _NewTopic:
+    """A topic that can be created. `head` has its TopicRecord and its ConfigRecords."""
+
+    id: bytes
+    head: list[Data]
+    assignments: list[Assignment]
+
+
+def _new_topic(
     view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
-) -> tuple[list[Data], TopicResult]:
-    """The records of one topic, and its result."""
+) -> ChangeSteps[_NewTopic]:
+    """Checks one topic and assigns its partitions, in steps."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise KafkaError(
@@ -124,17 +177,13 @@ def _create_topic(
             view, ConfigResourceType.TOPIC, topic.name, operations, is_new=True
         )
     if topic.assignments:
-        assignments = _manual(view, topic)
+        assignments = yield from _manual(view, topic)
     else:
-        assignments = _placed(view, topic, usable, ctx)
+        assignments = yield from _placed(view, topic, usable, ctx)
     topic_id = ctx.topic_id(topic.name)
-    records: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
-    records += [
-        new_partition_record(view, topic_id, partition_id, replicas, isr)
-        for partition_id, (replicas, isr) in enumerate(assignments)
-    ]
-    bounded(records, f"Creating topic {topic.name}")
-    return records, _created(view, topic, topic_id, (len(assignments), len(assignments[0][0])), ctx)
+    head: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
+    check_record_count(len(head) + len(assignments), f"Creating topic {topic.name}", view.max_records)
+    return _NewTopic(topic_id, head, assignments)
 
 
 def _shape(topic: TopicImage) -> tuple[int, int]:
@@ -186,8 +235,8 @@ def _described_config(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfig
     )
 
 
-def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assignment]:
-    """The assignments of the request."""
+def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> ChangeSteps[list[Assignment]]:
+    """The assignments of the request, checked in steps."""
     if topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -209,6 +258,8 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assig
             )
         found[index] = manual_assignment(view, assignment.broker_ids, factor, index)
         factor = len(assignment.broker_ids)
+        if not len(found) % STEP_PARTITIONS:
+            yield []
     if any(index not in found for index in range(len(found))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -219,8 +270,8 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assig
 
 def _placed(
     view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
-) -> list[Assignment]:
-    """Assignments chosen by this controller."""
+) -> ChangeSteps[list[Assignment]]:
+    """Assignments chosen by this controller, in steps."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -234,7 +285,7 @@ def _placed(
     count = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
-        return placed_assignments(view, usable, ctx, count, factor)
+        return (yield from placed_assignments(view, usable, ctx, count, factor))
     except KafkaError as error:
         raise KafkaError(
             error.code, f"Unable to replicate the partition {factor} time(s): {error.message}"

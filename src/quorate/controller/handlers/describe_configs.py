@@ -169,29 +169,47 @@ def _is_read_only(key: str) -> bool:
 
 
 def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
-    return _plain(
-        image, name, GROUP_CONFIGS, ConfigResourceType.GROUP, DYNAMIC_GROUP, "Group name must not be empty"
-    )
+    """The configurations of a group: its own entries, then the values of this node's keys."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    own = image.configs.get(ConfigResourceType.GROUP, name)
+    described: list[_Described] = []
+    for key, definition in sorted(GROUP_CONFIGS.items()):
+        synonyms = _group_defaults(image, definition, config)
+        is_set = any(entry.source != DEFAULT for entry in synonyms)
+        if definition.internal and key not in own and not is_set:
+            continue
+        entry = synonyms[0]._replace(name=key) if synonyms else Entry(key, None, DEFAULT, False)
+        if key in own:
+            entry = Entry(key, own[key], DYNAMIC_GROUP, definition.sensitive)
+            synonyms.insert(0, entry)
+        elif key == "streams.assignor.name" and entry.value is not None:
+            entry = entry._replace(value=entry.value.split(",")[0].strip())
+        described.append((definition, synonyms, entry, False))
+    return described
+
+
+def _group_defaults(image: MetadataImage, definition: ConfigDef, config: ControllerConfig) -> list[Entry]:
+    """The values of the broker key that gives the default of a group's key, in the order of precedence, or
+    the default of a key without one."""
+    for key in definition.synonyms:
+        return _broker_values(image, key, config)
+    if definition.default is None:
+        return []
+    return [Entry(definition.name, definition.default, DEFAULT, definition.sensitive)]
 
 
 def _client_metrics(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
-    empty = "Client metrics subscription name must not be empty"
-    return _plain(
-        image, name, CLIENT_METRICS_CONFIGS, ConfigResourceType.CLIENT_METRICS, DYNAMIC_CLIENT_METRICS, empty
-    )
-
-
-def _plain(
-    image: MetadataImage, name: str, definitions: dict[str, ConfigDef], kind: int, source: int, empty: str
-) -> list[_Described]:
-    """The configurations of a resource that has no broker keys: its own entries and the defaults."""
+    """The configurations of a client metrics subscription: its own entries and the defaults."""
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, empty)
-    own = image.configs.get(kind, name)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    own = image.configs.get(ConfigResourceType.CLIENT_METRICS, name)
     described: list[_Described] = []
-    for key in sorted(definitions):
-        definition = definitions[key]
-        default = Entry(key, definition.default, DEFAULT, definition.sensitive)
-        entry = Entry(key, own[key], source, definition.sensitive) if key in own else default
-        described.append((definition, [entry] if entry is default else [entry, default], entry, False))
+    for key, definition in sorted(CLIENT_METRICS_CONFIGS.items()):
+        if key in own:
+            entry = Entry(key, own[key], DYNAMIC_CLIENT_METRICS, definition.sensitive)
+            described.append((definition, [entry], entry, False))
+        else:
+            default = Entry(key, definition.default, DEFAULT, definition.sensitive)
+            described.append((definition, [], default, False))
     return described

@@ -47,4 +47,4 @@ def register_controller(
             for feature in request.features
         ],
     )
-    return Result(ControllerRegistrationResponse(error_message=None), [record])
+    return Result(ControllerRegistrationResponse(error_message=""), [record])  # not null, as in Kafka

@@ -22,7 +22,7 @@ def unregister_broker(
     records: list[Data] = []
     batch = ChangeBatch(cursor_of(ctx.continuation))
     unregister(view, request.broker_id, records, batch)
-    response = UnregisterBrokerResponse(error_message=None)
+    response = UnregisterBrokerResponse(error_message="")  # not null, as in Kafka
     if batch.continuation is not None:
         return Result(
             response,

@@ -40,7 +40,8 @@ def update_features(
     proposed.update({update.feature: update.max_version_level for update in updates.values()})
     try:
         for update in updates.values():
-            upgrade_type = _upgrade_type(update, ctx.api_version)
+            # Version 0 has no upgrade type, and Kafka's controller ignores its allow_downgrade.
+            upgrade_type = update.upgrade_type if ctx.api_version > 0 else UPGRADE
             kraft_level = _update(
                 view, update.feature, update.max_version_level, upgrade_type, proposed, records
             )
@@ -56,7 +57,7 @@ def update_features(
     response = UpdateFeaturesResponse(error_message=None)
     if ctx.api_version <= 1:
         response.results = [
-            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
         ]
     if request.validate_only:
@@ -64,13 +65,6 @@ def update_features(
     if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in updates.values()):
         records[:0] = elr_safety_records(view)
     return Result(response, records, upgrade_kraft_version=upgrade)
-
-
-def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, api_version: int) -> int:
-    """The upgrade type of an update. Version 0 has only a flag that allows downgrades."""
-    if api_version == 0:
-        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-    return update.upgrade_type
 
 
 def _invalid(feature: str, level: int, why: str) -> KafkaError:

@@ -1,6 +1,7 @@
 """Fences brokers whose session has expired.
 
-`periodic_tasks` decides when. `broker_changes` and `partition_change` move the leaderships of the broker.
+`brokers.sessions` decides which sessions have expired, and `periodic_tasks` calls this module.
+`broker_changes` and `partition_change` move the leaderships of the broker.
 """
 
 from __future__ import annotations

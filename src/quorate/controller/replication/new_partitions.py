@@ -5,28 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps
 from quorate.controller.context import Context, View
 from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
 from quorate.metadata.records import PartitionRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 
-MAX_PARTITIONS_PER_REQUEST = 10_000
 
-
-def check_partition_total(total: int) -> None:
-    """Raises POLICY_VIOLATION if a request would create more new partitions than one atomic batch may
+def check_partition_total(view: View, total: int) -> None:
+    """Raises POLICY_VIOLATION if a request would create more partitions than one atomic change may
     create."""
-    if total > MAX_PARTITIONS_PER_REQUEST:
+    if total > view.max_records:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {total}, at most "
-            f"{MAX_PARTITIONS_PER_REQUEST}.",
+            f"Excessively large number of partitions per request: {total}, at most {view.max_records}.",
         )
 
 
-Assignment = tuple[Sequence[int], list[int]]
+Assignment = tuple[tuple[int, ...], tuple[int, ...]]
 """The replicas of a partition, and the active ones among them. The active ones are the first ISR, and
-the first of them is the leader."""
+the first of them is the leader. The garbage collector does not track tuples of ints, and a request may
+have hundreds of thousands."""
 
 
 def manual_assignment(
@@ -34,14 +33,14 @@ def manual_assignment(
 ) -> Assignment:
     """An assignment of the request. Raises INVALID_REPLICA_ASSIGNMENT."""
     check_manual_replicas(view, brokers, factor)
-    isr = [broker for broker in brokers if view.is_active(broker)]
+    isr = tuple([broker for broker in brokers if view.is_active(broker)])
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition_id} are "
             "fenced or in controlled shutdown.",
         )
-    return brokers, isr
+    return tuple(brokers), isr
 
 
 def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
@@ -88,32 +87,46 @@ def usable_brokers(view: View) -> Racks:
     )
 
 
-def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
-    """Assignments chosen by the placer. Raises INVALID_REPLICATION_FACTOR."""
+def placed_assignments(
+    view: View, usable: Racks, ctx: Context, count: int, factor: int
+) -> ChangeSteps[list[Assignment]]:
+    """Assignments chosen by the placer, in steps. Raises INVALID_REPLICATION_FACTOR."""
     placer = StripedPlacer(usable, ctx.rng)
     placer.check(factor)
     assignments: list[Assignment] = []
     for _ in range(count):
         replicas = placer.place(factor)
-        isr = [broker for broker in replicas if view.is_active(broker)]
+        isr = tuple([broker for broker in replicas if view.is_active(broker)])
         if not isr:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "All brokers are currently fenced or in controlled shutdown.",
             )
-        assignments.append((replicas, isr))
+        assignments.append((tuple(replicas), isr))
+        if not len(assignments) % STEP_PARTITIONS:
+            yield []
     return assignments
 
 
-def new_partition_record(
-    view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
+def new_partition_records(
+    view: View, topic_id: bytes, first: int, assignments: Sequence[Assignment]
+) -> list[PartitionRecord]:
+    """The records of new partitions of one topic, from partition id `first` on."""
+    return [
+        _new_partition_record(view, topic_id, partition_id, replicas, isr)
+        for partition_id, (replicas, isr) in enumerate(assignments, first)
+    ]
+
+
+def _new_partition_record(
+    view: View, topic_id: bytes, partition_id: int, replicas: tuple[int, ...], isr: tuple[int, ...]
 ) -> PartitionRecord:
     """The record of a new partition."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
         replicas=list(replicas),
-        isr=isr,
+        isr=list(isr),
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,

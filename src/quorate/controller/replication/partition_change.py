@@ -229,8 +229,8 @@ class PartitionChangeBuilder:
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        # Only target replicas are candidates: the replicas that a completed reassignment removes leave the
-        # ELR as well (Kafka keeps them).
+        # Only target replicas are candidates. A replica that a completed reassignment removes leaves the
+        # ELR as well (Kafka keeps it there).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
         self._elr = tuple(
             sorted(r for r in candidates if r not in self.isr and r != self.uncleanly_stopped_broker)

@@ -1,8 +1,9 @@
-"""Requests that arrive after this controller was elected and before it is active.
+"""Requests that arrive while this controller leads and cannot write.
 
 A new leader becomes active when its LeaderChange record is committed, some milliseconds after the
 election. A request that arrives in between is kept until this controller is active or another one leads.
-If it were rejected, the broker would send it again only after its retry backoff.
+If it were rejected, the broker would send it again only after its retry backoff. A request that arrives
+while a metadata transaction is being written is kept until the transaction has its end.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from quorate.controller.batched_change import ChangeSteps
 from quorate.controller.context import Context, Result, View
 from quorate.protocol.api import ApiKey
 
@@ -58,3 +59,23 @@ def write_handler(api_key: int) -> WriteHandler:
         handler = getattr(importlib.import_module(f"quorate.controller.handlers.{name}"), name)
         _handlers[api_key] = handler
     return handler
+
+
+IN_STEPS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_PARTITION_REASSIGNMENTS})
+"""The APIs whose changes can be larger than one batch. The module of the handler has the same handler in
+steps."""
+
+StepsHandler = Callable[[View, Any, Context], ChangeSteps[Result[Any]]]
+
+
+def steps_handler(api_key: int) -> StepsHandler:
+    """The handler in steps of an API in `IN_STEPS`."""
+    handler = _steps_handlers.get(api_key)
+    if handler is None:
+        name = WRITES[api_key]
+        module = importlib.import_module(f"quorate.controller.handlers.{name}")
+        handler = _steps_handlers[api_key] = getattr(module, f"{name}_in_steps")
+    return handler
+
+
+_steps_handlers: dict[int, StepsHandler] = {}

@@ -12,21 +12,26 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.batched_change import ChangeSteps, Continuation
 from quorate.controller.clock import NEVER
-from quorate.controller.context import Context, Result
+from quorate.controller.context import Context, Result, View
 from quorate.controller.purgatory import Answer
+from quorate.controller.requests.atomic_changes import AtomicChanges
 from quorate.controller.requests.deferred import DeferredRequests
-from quorate.controller.requests.routes import write_handler
+from quorate.controller.requests.routes import IN_STEPS, steps_handler, write_handler
 from quorate.metadata.records import NoOpRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.schema import Request
+from quorate.protocol.schema import Data, Request
 
 if TYPE_CHECKING:
     from quorate.controller.brokers.connections import BrokerConnections
     from quorate.controller.state import ControllerState
     from quorate.net.dispatch import RequestContext
+
+STEPS_AT_ONCE = 2
+"""The steps of an atomic change that are run at once. A request of fewer than STEP_PARTITIONS partitions
+takes no more."""
 
 
 class WriteRequests:
@@ -36,10 +41,16 @@ class WriteRequests:
         self._state = state
         self._connections = connections
         self._deferred = DeferredRequests()
+        self._atomic_changes = AtomicChanges(state, self.release_deferred)
 
     def release_deferred(self) -> None:
-        """Submits the deferred requests, unless this leader is still not active."""
-        if self._deferred and (self._state.is_active or not self._state.raft.is_leader):
+        """Submits the deferred requests, unless this leader is still not active or an atomic change is
+        still being written."""
+        if (
+            self._deferred
+            and not self._state.exclusive
+            and (self._state.is_active or not self._state.raft.is_leader)
+        ):
             self._deferred.release(
                 lambda ctx, request, with_offset: self.submit(ctx, request, with_offset=with_offset)
             )
@@ -58,7 +69,16 @@ class WriteRequests:
         context, epoch = state.context(ctx), state.epoch
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
             self._connections.heartbeat(ctx, request, context.now)
-        result = write_handler(ctx.api_key)(state.view(), request, context)
+        if state.exclusive:
+            return self._submit_meanwhile(ctx, request, context, with_offset)
+        view = state.view()
+        if ctx.api_key in IN_STEPS and view.has_large_transactions:
+            in_steps = self._run_first_steps(ctx, request, context, view)
+            if in_steps is None:
+                return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))
+            result = in_steps
+        else:
+            result = write_handler(ctx.api_key)(view, request, context)
         if result.continuation is not None:
             return asyncio.ensure_future(
                 self._continue(
@@ -76,6 +96,54 @@ class WriteRequests:
                 self._upgrade_kraft_version(ctx, request, epoch, result, with_offset)
             )
         return self._finish(ctx, request, result, context.now, with_offset)
+
+    def _submit_meanwhile(
+        self, ctx: RequestContext, request: Request, context: Context, with_offset: bool
+    ) -> Any:
+        """Answers a heartbeat that changes nothing, while an atomic change is being written. Defers all
+        other requests."""
+        if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
+            result = write_handler(ctx.api_key)(self._state.view(), request, context)
+            if not result.records and result.continuation is None:
+                return self._finish(ctx, request, result, context.now, with_offset)
+        if self._deferred.full:
+            raise self._state.not_controller()
+        return self._deferred.add(ctx, request, with_offset)
+
+    def _run_first_steps(
+        self, ctx: RequestContext, request: Request, context: Context, view: View
+    ) -> Result[Any] | None:
+        """The result of a handler in steps if it takes few steps, otherwise None."""
+        steps = steps_handler(ctx.api_key)(view, request, context)
+        records: list[Data] = []
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                records += next(steps)
+        except StopIteration as end:
+            result: Result[Any] = end.value
+            result.records = records
+            return result
+        return None
+
+    async def _carry_out(self, ctx: RequestContext, request: Request, with_offset: bool) -> Any:
+        """Makes an atomic change of many records."""
+        state, handler = self._state, steps_handler(ctx.api_key)
+        name, timeout_ms = ApiKey(ctx.api_key).name, getattr(request, "timeout_ms", 0)
+        timeout_s = timeout_ms / 1000 if timeout_ms > 0 else NEVER
+        deadline = state.clock.now() + timeout_s
+
+        def prepare() -> ChangeSteps[Result[Any]]:
+            return handler(state.view(), request, state.context(ctx))
+
+        def respond(result: Result[Any], offset: int) -> asyncio.Future[Any] | None:
+            if offset < 0:
+                return None
+            return self._wait(offset, result.response, deadline, name, with_offset)
+
+        response, future = await self._atomic_changes.carry_out(prepare, respond, name, timeout_s)
+        if future is None:
+            return Answer(response, -1) if with_offset else response
+        return await future
 
     def _finish(
         self, ctx: RequestContext, request: Request, result: Result[Any], now: float, with_offset: bool
@@ -121,6 +189,7 @@ class WriteRequests:
         try:
             while True:
                 await stable
+                await self._atomic_changes.writable()
                 if state.epoch != epoch or state.closed:
                     # A later term of this controller is no exception: the continuation was computed
                     # from the state of the earlier term.
@@ -158,6 +227,7 @@ class WriteRequests:
                 raise state.not_controller() from error
             response.error_code, response.error_message, response.results = error.code, error.message, []
             return Answer(response, -1) if with_offset else response
+        await self._atomic_changes.writable()
         if state.epoch != epoch or state.closed:
             raise state.not_controller()
         context = state.context(ctx)

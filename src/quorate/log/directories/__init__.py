@@ -7,6 +7,7 @@
 - `clean_shutdown`: `.kafka_cleanshutdown`, the marker of a clean stop
 - `lock`: `.lock`, which keeps other processes out
 - `meta_properties`: `meta.properties`, the identity of a directory
+- `metrics`: which directories are offline or cordoned
 
 Other packages import all of them except `deletion`, `strays` and `offset_checkpoints`.
 """

@@ -357,6 +357,11 @@ class LogManager:
 
     # --- directories ------------------------------------------------------------------------------
 
+    @property
+    def dirs(self) -> tuple[Path, ...]:
+        """All log directories, online or not."""
+        return tuple(self._dirs)
+
     def online_dirs(self) -> list[Path]:
         return [directory for directory in self._dirs if self._online[directory]]
 

@@ -8,7 +8,6 @@ which would otherwise cost thousands of fsyncs.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right
 
 UNDEFINED = -1
@@ -18,43 +17,41 @@ class EpochCache:
     """Entries with ascending epochs and start offsets (Kafka's LeaderEpochFileCache). `dirty` is set when
     they change; the log resets it when it writes the checkpoint. `entries` may be called in any thread."""
 
-    __slots__ = ("_epochs", "_lock", "_starts", "dirty")
+    __slots__ = ("_columns", "dirty")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
-        self._epochs: list[int] = []
-        self._starts: list[int] = []
-        self._lock = threading.Lock()
-        """Held while both lists change or are read together."""
+        self._columns: tuple[list[int], list[int]] = ([], [])
+        """The epochs and their start offsets. A change replaces both lists at once and never changes them, so
+        that a reader in another thread sees either state."""
         self.dirty = False
         for epoch, start in entries or ():
             self.assign(epoch, start)
         self.dirty = False
 
     def entries(self) -> list[tuple[int, int]]:
-        with self._lock:
-            return list(zip(self._epochs, self._starts, strict=True))
+        return list(zip(*self._columns, strict=True))
+
+    def _replace(self, epochs: list[int], starts: list[int]) -> None:
+        self._columns = (epochs, starts)
+        self.dirty = True
 
     def __len__(self) -> int:
-        return len(self._epochs)
+        return len(self._columns[0])
 
     @property
     def latest_epoch(self) -> int | None:
-        return self._epochs[-1] if self._epochs else None
+        return self._columns[0][-1] if self._columns[0] else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Adds an epoch that begins at `start_offset`, and removes entries that contradict it. Returns
         whether the cache has changed. Raises ValueError."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"Received invalid partition leader epoch entry ({epoch}, {start_offset})")
-        if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset:
+        epochs, starts = self._columns
+        if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
             return False  # the common case: one more batch of the same epoch
-        with self._lock:
-            while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
-                self._epochs.pop()
-                self._starts.pop()
-            self._epochs.append(epoch)
-            self._starts.append(start_offset)
-            self.dirty = True
+        keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
+        self._replace([*epochs[:keep], epoch], [*starts[:keep], start_offset])
         return True
 
     def correct(self, epoch: int, offset: int) -> None:
@@ -62,53 +59,44 @@ class EpochCache:
         be newer than the log, if the log was truncated and written again."""
         if epoch < 0 or self.epoch_for(offset) == epoch:
             return
-        with self._lock:
-            while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):
-                self._epochs.pop()
-                self._starts.pop()
-                self.dirty = True
+        epochs, starts = self._columns
+        keep = min(bisect_right(epochs, epoch), bisect_right(starts, offset))
+        if keep < len(epochs):
+            self._replace(epochs[:keep], starts[:keep])
         self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch not above `epoch`; (-1, -1) if it is unknown."""
-        if epoch == UNDEFINED or not self._epochs:
+        if epoch == UNDEFINED or not self._columns[0]:
             return UNDEFINED, UNDEFINED
-        if epoch == self._epochs[-1]:
+        if epoch == self._columns[0][-1]:
             return epoch, log_end_offset
-        above = bisect_right(self._epochs, epoch)
-        if above == len(self._epochs):
+        above = bisect_right(self._columns[0], epoch)
+        if above == len(self._columns[0]):
             return UNDEFINED, UNDEFINED
-        end = self._starts[above]
-        return (self._epochs[above - 1], end) if above else (epoch, end)
+        end = self._columns[1][above]
+        return (self._columns[0][above - 1], end) if above else (epoch, end)
 
     def epoch_for(self, offset: int) -> int | None:
         """The epoch of the record at `offset`, None if it is unknown."""
-        at = bisect_right(self._starts, offset)
-        return self._epochs[at - 1] if at else None
+        at = bisect_right(self._columns[1], offset)
+        return self._columns[0][at - 1] if at else None
 
     def earliest(self) -> tuple[int, int] | None:
-        return (self._epochs[0], self._starts[0]) if self._epochs else None
+        return (self._columns[0][0], self._columns[1][0]) if self._columns[0] else None
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Removes the epochs that begin at or after `end_offset`."""
-        keep = bisect_left(self._starts, end_offset)
-        if keep < len(self._starts):
-            with self._lock:
-                del self._starts[keep:], self._epochs[keep:]
-                self.dirty = True
+        keep = bisect_left(self._columns[1], end_offset)
+        if keep < len(self._columns[1]):
+            self._replace(self._columns[0][:keep], self._columns[1][:keep])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Lets the epoch of `start_offset` begin there, and removes the epochs before it."""
-        at = bisect_right(self._starts, start_offset)
-        if at and (at > 1 or self._starts[0] != start_offset):
-            with self._lock:
-                del self._starts[: at - 1], self._epochs[: at - 1]
-                self._starts[0] = start_offset
-                self.dirty = True
+        at = bisect_right(self._columns[1], start_offset)
+        if at and (at > 1 or self._columns[1][0] != start_offset):
+            self._replace(self._columns[0][at - 1 :], [start_offset, *self._columns[1][at:]])
 
     def clear(self) -> None:
-        if self._epochs:
-            with self._lock:
-                self._epochs.clear()
-                self._starts.clear()
-                self.dirty = True
+        if self._columns[0]:
+            self._replace([], [])

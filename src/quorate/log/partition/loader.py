@@ -2,7 +2,8 @@
 
 After a clean stop, the log end is found from the last index entry and the batch headers after it. After
 an unclean stop, the segments from the recovery point on may not have been flushed. Each of them is verified,
-and truncated after its last valid batch. Segments after a truncated one are deleted.
+and truncated after its last valid batch. Segments after a truncated one are deleted, and empty segments after
+a gap.
 The steps are in the order of Kafka's LogLoader, so that Quorate and Apache Kafka can load each other's
 directories.
 """
@@ -373,7 +374,7 @@ def _load_segments(
         first_unflushed = max(
             (i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0
         )
-    strict = log.config.cuts_torn_tail_only
+    strict = log.config.is_metadata_log
     for i in range(first_unflushed, len(segments)):
         segment = segments[i]
         if strict and i > first_unflushed and segment.base_offset != loaded.scanned_end:
@@ -388,6 +389,8 @@ def _load_segments(
                 remove_segment_files(dropped)
             del segments[i + 1 :]
             break
+    if not clean and not log.config.compacts:
+        _drop_empty_segments_after_gap(segments)
     if segments:
         last = segments[-1]
         try:
@@ -399,6 +402,26 @@ def _load_segments(
             _recover(last, loaded, epochs, check_lost_end(last.log_path))
             loaded.log_end_offset = last.next_offset()
     return loaded
+
+
+def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
+    """Deletes empty segments at the end of the log that begin after the end of the segment before them.
+
+    Without compaction such a gap means that a power failure has lost the end of that segment, but not the
+    name of the next file. A log that ended after the gap would claim to have the lost offsets: followers would
+    wait for them forever, and would not find their divergence. (Kafka keeps the gap.) Raises OSError.
+    """
+    while len(segments) > 1 and segments[-1].size == 0:
+        end = segments[-2].next_offset()
+        if end >= segments[-1].base_offset:
+            return
+        dropped = segments.pop()
+        logger.warning(
+            "Deleting the empty segment %s, because the segment before it ends at offset %d.",
+            dropped.log_path,
+            end,
+        )
+        remove_segment_files(dropped)
 
 
 def _recover(

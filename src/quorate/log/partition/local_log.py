@@ -177,7 +177,7 @@ class LocalLog:
         """Begins a new segment. Returns the files of the one before it, which are not synced yet."""
         active = self.segments[-1]
         files = active.files_to_sync()
-        if self.config.cuts_torn_tail_only:  # a torn segment with another one after it counts as damage
+        if self.config.is_metadata_log:  # a torn segment with another one after it counts as damage
             os.fdatasync(active.file().fileno())
         new = self.new_segment(base_offset, now_ms)
         for path in new.paths():  # a roll that a crash interrupted may have left files
@@ -280,7 +280,8 @@ class LocalLog:
         if removed:
             del self.segments[number + 1 :], self.bases[number + 1 :]
             self._remove_files(removed, delay_ms=0)
-            # After a crash they would otherwise follow segments that are written and synced later.
+            # Otherwise the removed files could be back after a crash, behind segments that are written and
+            # synced later.
             fsync_directory(self.directory)
 
     def truncate_active(self, batch: BatchPosition | None, offset: int) -> None:
@@ -296,9 +297,9 @@ class LocalLog:
         self._tail.clear()
         new, old = self.new_segment(offset, 0), self.segments
         if self.exists:
-            if self.config.cuts_torn_tail_only:
-                # The metadata log restarts at a snapshot, which gives the offset again after a crash. A
-                # gap between two of its segments would count as damage.
+            if self.config.is_metadata_log:
+                # The old segments are removed first, because a gap between two segments counts as damage
+                # here. After a crash in between, the snapshot gives the start offset again.
                 self._remove_files(old, delay_ms=0)
                 new.create_files()
             else:

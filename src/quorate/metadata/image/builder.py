@@ -15,6 +15,7 @@ from immutables import Map
 from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
 from quorate.metadata.image.cluster_builder import ClusterBuilder
+from quorate.metadata.image.encoded import FRAMES
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.small_images import (
     AclsImage,
@@ -95,11 +96,11 @@ class ImageBuilder:
         self._topics_touched: set[bytes] = set()
         self._visible: MetadataImage | None = None
         self._transaction: tuple[str | None, int] | None = None
+        self._carried: tuple[Touched, ...] = ()
         if base.transaction is not None:
             self._visible = base
             self._transaction = (base.transaction.name, base.transaction.offset)
-            self._topics_touched |= base.transaction.touched.topics
-            self._configs_touched |= base.transaction.touched.configs
+            self._carried = base.transaction.touched
             base = base.transaction.pending
         self._load(base)
 
@@ -133,13 +134,15 @@ class ImageBuilder:
         """Replays the value of a PartitionRecord without decoding it, and returns True.
 
         Returns False and changes nothing if the value is another record, has an unusual form, or
-        belongs to a topic that was not created by this builder. The caller then uses `replay`.
+        belongs to a topic that does not exist. The caller then uses `replay`.
         """
-        return (
-            self._topics_builder is not None
-            and not self._tags
-            and self._topics_builder.replay_encoded_partition(value)
-        )
+        if self._topics_builder is None and value[:3] not in FRAMES:
+            return False
+        return not self._tags and self._topics.replay_encoded_partition(value)
+
+    def take_encoded_run(self, values: Sequence[bytes | memoryview]) -> bool:
+        """Does the same for the values of PartitionRecords of one length."""
+        return not self._tags and self._topics.replay_encoded_run(values)
 
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image after all replayed records. Its provenance is the given offset, epoch and time."""
@@ -151,7 +154,7 @@ class ImageBuilder:
             return _with(working, journal=journal)
         assert self._visible is not None
         name, begun_at = self._transaction
-        pending = OpenTransaction(name, begun_at, working, touched)
+        pending = OpenTransaction(name, begun_at, working, (*self._carried, touched))
         return _with(self._visible, provenance=provenance, transaction=pending, journal=journal)
 
     def _freeze(self, provenance: Provenance) -> MetadataImage:
@@ -208,7 +211,10 @@ class ImageBuilder:
     def _end(self, record: EndTransactionRecord, offset: int) -> None:
         if self._transaction is None:
             raise MetadataError("no transaction is open")
+        self._topics_touched.update(*[touched.topics for touched in self._carried])
+        self._configs_touched.update(*[touched.configs for touched in self._carried])
         self._visible = self._transaction = None
+        self._carried = ()
 
     def _abort(self, record: AbortTransactionRecord, offset: int) -> None:
         if self._transaction is None:
@@ -217,6 +223,7 @@ class ImageBuilder:
         self._note_touched()
         visible = _with(self._visible, transaction=None)
         self._visible = self._transaction = None
+        self._carried = ()
         self._load(visible)
 
     # Topics

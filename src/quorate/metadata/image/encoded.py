@@ -15,11 +15,13 @@ epoch, partition epoch; from version 1 on the directories; the number of tagged 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
+from quorate.records.record_runs import MIN_RUN
 
 FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
 """The first bytes of a value, frame version 1, record type 3 and record version, mapped to the record
@@ -80,6 +82,59 @@ def form_of(value: bytes) -> Form | None:
     ):
         return None
     return form
+
+
+class EncodedRun(NamedTuple):
+    """Encoded partitions: their ids, the ids of their topics, and their values."""
+
+    partition_ids: tuple[int, ...]
+    topic_ids: tuple[bytes, ...]
+    values: list[bytes]
+
+
+def run_of(values: Sequence[bytes | memoryview]) -> EncodedRun | None:
+    """The partitions of values of one length, or None unless all of them have the form of the first.
+
+    Columns of bytes are compared, as `records.record_runs` does.
+    """
+    form = form_of(bytes(values[0]))
+    if form is None:
+        return None
+    data, size, count = b"".join(values), form.size, len(values)
+    isr_at = _REPLICAS_AT + 1 + 4 * form.replicas
+    fixed = [0, 1, 2, _REPLICAS_AT, isr_at, form.removing_at, form.removing_at + 1, size - 1]
+    if form.directories_at >= 0:
+        fixed.append(form.directories_at)
+    if any(data[at::size].count(data[at]) != count for at in fixed):
+        return None
+    ids = Struct(f">3xi16s{size - _REPLICAS_AT}x")
+    partition_ids, topic_ids = zip(*ids.iter_unpack(data), strict=True)
+    return EncodedRun(partition_ids, topic_ids, [data[at : at + size] for at in range(0, len(data), size)])
+
+
+class BrokerColumns(NamedTuple):
+    """The brokers of encoded partitions."""
+
+    replicas: list[tuple[int, ...]]
+    """The first replica of every partition, then the second of every partition, and so on."""
+    leaders: tuple[int, ...]
+
+
+def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns | None:
+    """The brokers of partitions that have one form, or None unless they do and all are encoded."""
+    if len(entries) < MIN_RUN or not all(isinstance(entry, bytes) for entry in entries):
+        return None
+    values: Sequence[bytes] = entries  # type: ignore[assignment]
+    form, size, count = known_form(values[0]), len(values[0]), len(values)
+    if not all(len(value) == size for value in values):
+        return None
+    data = b"".join(values)
+    for at in (2, _REPLICAS_AT, _REPLICAS_AT + 1 + 4 * form.replicas):
+        if data[at::size].count(data[at]) != count:
+            return None
+    head = Struct(f">{_REPLICAS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{size - form.removing_at - 6}x")
+    *replicas, leaders = zip(*head.iter_unpack(data), strict=True)
+    return BrokerColumns(replicas, leaders)
 
 
 def known_form(value: bytes) -> Form:

@@ -48,12 +48,13 @@ class Touched:
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A metadata transaction (KIP-868) that has begun and not ended. `pending` is the image that becomes
-    visible if the transaction ends now."""
+    visible if the transaction ends now. `touched` has one element for each replay since its begin: one
+    set would be copied with each of thousands of batches."""
 
     name: str | None
     offset: int
     pending: MetadataImage
-    touched: Touched = field(compare=False)
+    touched: tuple[Touched, ...] = field(compare=False)
 
 
 JOURNAL_STEPS = 16

@@ -3,7 +3,8 @@ form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import eq
 
 from quorate.metadata.image.encoded import decoded
 from quorate.metadata.image.partitions import PartitionImage
@@ -101,6 +102,9 @@ class PartitionTable:
             return self
         spine: list[_Chunk | list[Entry | None]] = list(self._chunks)
         count = self._count
+        first = next(iter(changes))
+        if first == self.end_id == count and all(map(eq, changes, range(first, first + len(changes)))):
+            return self._extended(list(changes.values()))
         for partition_id, partition in changes.items():
             number = partition_id >> _CHUNK_BITS
             position = partition_id & (_CHUNK - 1)
@@ -116,6 +120,20 @@ class PartitionTable:
                 count += 1
             chunk[position] = partition
         return PartitionTable(tuple([tuple(chunk) for chunk in spine]), count)
+
+    @property
+    def end_id(self) -> int:
+        """The id after the last one. It is the number of partitions if there are no gaps."""
+        chunks = self._chunks
+        return ((len(chunks) - 1) << _CHUNK_BITS) + len(chunks[-1]) if chunks else 0
+
+    def _extended(self, added: Sequence[Entry | None]) -> PartitionTable:
+        """A table without gaps, with these partitions after its last one."""
+        whole, rest = divmod(self._count, _CHUNK)
+        if rest:
+            added = [*self._chunks[whole], *added]
+        chunks = [tuple(added[at : at + _CHUNK]) for at in range(0, len(added), _CHUNK)]
+        return PartitionTable((*self._chunks[:whole], *chunks), self._count + len(added) - rest)
 
     def changes_since(
         self, older: PartitionTable

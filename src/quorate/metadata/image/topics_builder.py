@@ -5,13 +5,14 @@ During the replay of a batch, each changed part is copied only once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from immutables import Map
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image.encoded import decoded, form_of, known_form
+from quorate.metadata.image.encoded import broker_columns, decoded, form_of, known_form, run_of
 from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
     MIGRATING_DIRECTORY,
@@ -91,11 +92,42 @@ class TopicsBuilder:
         if form is None:
             return False
         partition_id, topic_id, *_ = form.head.unpack_from(value, 3)
-        topic = self._open.get(topic_id)
-        if topic is None or not 0 <= partition_id <= MAX_PARTITION_ID:
+        if not 0 <= partition_id <= MAX_PARTITION_ID:
+            return False
+        topic = self._existing(topic_id)
+        if topic is None:
             return False
         topic.changes[partition_id] = value
         return True
+
+    def replay_encoded_run(self, values: Sequence[bytes | memoryview]) -> bool:
+        """Does the same for values of one length. Returns False and changes nothing if any of them must
+        be decoded."""
+        run = run_of(values)
+        if run is None or min(run.partition_ids) < 0 or max(run.partition_ids) > MAX_PARTITION_ID:
+            return False
+        topics = {}
+        for topic_id in set(run.topic_ids):
+            topic = self._existing(topic_id)
+            if topic is None:
+                return False
+            topics[topic_id] = topic
+        if len(topics) == 1:
+            topics[run.topic_ids[0]].changes.update(zip(run.partition_ids, run.values, strict=True))
+        else:
+            for partition_id, topic_id, value in zip(*run, strict=True):
+                topics[topic_id].changes[partition_id] = value
+        return True
+
+    def _existing(self, topic_id: bytes) -> _ChangedTopic | None:
+        """The topic to change, or None if it does not exist."""
+        topic = self._open.get(topic_id)
+        if topic is None:
+            base = self._base.by_id.get(topic_id)
+            if base is None or topic_id in self._removed:
+                return None
+            topic = self._open[topic_id] = _ChangedTopic(base)
+        return topic
 
     def replay_partition(self, record: PartitionRecord) -> None:
         """Replays a PartitionRecord."""
@@ -222,6 +254,12 @@ class TopicsBuilder:
             del by_id[topic_id]
             del by_name[removed.name]
             count -= len(removed.partitions)
+            if len(removed.partitions) > len(base.replica_index):
+                for edit, index in ((replicas, base.replica_index), (leaders, base.leader_index)):
+                    for broker_id, topics in index.items():
+                        if topic_id in topics:
+                            edit.drop_topic(broker_id, topic_id)
+                continue
             for partition in removed.partitions:
                 for broker_id in partition.replicas:
                     replicas.drop_topic(broker_id, topic_id)
@@ -261,31 +299,42 @@ def _index_encoded(
     """Indexes the new partitions that are encoded, with one bit mask for each broker. Returns all other
     changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
-    replica_masks: dict[int, int] = {}
-    leader_masks: dict[int, int] = {}
-    empty = not before
-    for partition_id, entry in topic.changes.items():
+    replica_masks: defaultdict[int, int] = defaultdict(int)
+    leader_masks: defaultdict[int, int] = defaultdict(int)
+    first, last = min(topic.changes, default=0), max(topic.changes, default=0)
+    empty = first >= before.end_id
+    columns = None
+    if empty and last - first < _BITMASK_LIMIT:
+        columns = broker_columns(list(topic.changes.values()))
+    if columns is not None:
+        bits = [1 << partition_id - first for partition_id in topic.changes]
+        for column in columns.replicas:
+            for broker_id, bit in zip(column, bits, strict=True):
+                replica_masks[broker_id] |= bit
+        for broker_id, bit in zip(columns.leaders, bits, strict=True):
+            leader_masks[broker_id] |= bit
+    for partition_id, entry in topic.changes.items() if columns is None else ():
         if (
             not isinstance(entry, bytes)
-            or partition_id >= _BITMASK_LIMIT
+            or partition_id - first >= _BITMASK_LIMIT
             or not (empty or before.entry(partition_id) is None)
         ):
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
-        bit = 1 << partition_id
+        bit = 1 << partition_id - first
         for broker_id in brokers:
-            replica_masks[broker_id] = replica_masks.get(broker_id, 0) | bit
-        leader_masks[leader] = leader_masks.get(leader, 0) | bit
+            replica_masks[broker_id] |= bit
+        leader_masks[leader] |= bit
     for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
         for broker_id, mask in masks.items():
-            edit.add_mask(broker_id, topic.base.id, mask)
+            edit.add_mask(broker_id, topic.base.id, mask << first)
     return others
 
 
 def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
-    """The directory ids of the replicas. If none of them differs from MIGRATING, the result has MIGRATING for
-    each of the `replicas` replicas."""
+    """The directory ids of the replicas. If all of them are MIGRATING, or none is given, the result is
+    MIGRATING once for each replica."""
     for directory in directories:
         if directory != MIGRATING_DIRECTORY:
             return directories
@@ -293,8 +342,8 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 _BITMASK_LIMIT = 2048
-"""Changes of partitions below this id are collected as bits of an int. Setting a bit copies the int, which
-is at most 256 bytes long here. Higher ids are collected in a set."""
+"""Changes of partitions are collected as bits of an int if they are in a range of this length. Setting a bit
+copies the int, which is at most 256 bytes long here. Other ids are collected in a set."""
 
 
 class _BrokerIndexBuilder:

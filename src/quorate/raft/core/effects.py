@@ -34,7 +34,7 @@ class SnapshotStart:
     """The begin of a snapshot download. A broken-off download of the same file continues, unless `fresh`."""
 
     snapshot: OffsetEpoch
-    leader: LeaderAndEpoch  # the file's owner; the file of one leader in one epoch never changes
+    leader: LeaderAndEpoch  # the replica that serves the file, which it never changes within an epoch
     fresh: bool = False
 
 
@@ -63,7 +63,7 @@ class Effects:
     """What the driver must do after a step.
 
     The order of the fields is the order in which the effects are performed, and it makes Raft safe:
-    nothing may be sent or acknowledged that a crash could still take back.
+    nothing may be answered, and no response handled, that a crash could still take back.
 
     1. `send`: these requests may be sent at once, even before effect 2. A response must be handled only
        after all effects of this step are performed. Report each response or failure with `Replied`.
@@ -79,8 +79,9 @@ class Effects:
        `FetchRejected` instead if they cannot be appended. `append_control`: append one batch of control
        records after all records proposed so far, and report `Appended` and later `Synced`. The driver
        appends the records that the state machine proposes itself, and reports the same events.
-    5. `answers`: these responses may be sent now. The driver reads the bytes that `read_from` and `read`
-       name from the log and the snapshot. `save_membership_record`: save it durably, at any time.
+    5. `answers`: these responses may be sent now. Before it sends one, the driver adds the
+       bytes: log records from offset `read_from` on, or `read` bytes of the snapshot from `position` on.
+       `save_membership_record`: save it durably, at any time.
     6. `role`: notify the listeners. `high_watermark`: deliver the records below it.
     7. `wake_at`: make a step with `Timeout` at this time at the latest.
 
@@ -89,7 +90,7 @@ class Effects:
 
     send: list[Outgoing] = field(default_factory=list)
     save_quorum_state: QuorumState | None = None
-    save_may_wait: bool = False  # no message sent before depends on it
+    save_may_wait: bool = False  # no message that is sent before the save depends on what it saves
     truncate_to: int | None = None
     start_snapshot: SnapshotStart | None = None
     snapshot_chunk: SnapshotChunk | None = None

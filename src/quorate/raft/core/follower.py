@@ -23,8 +23,6 @@ from quorate.raft.core.role_state import NEVER
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Membership
 from quorate.raft.types import (
-    ASK_FETCH_BYTES,
-    ASK_SNAPSHOT_BYTES,
     MAX_SNAPSHOT_BYTES,
     Address,
     CommittedBatch,
@@ -70,9 +68,10 @@ def poll_follower(r: RaftState, now: float) -> None:
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
         # The next part is fetched while the one before it is being written.
-        if f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES:
+        part = r.params.fetch_snapshot_max_bytes
+        if f.opened and f.position - f.written <= part:
             cluster, digest = r.params.cluster_id, f.prefix_digest
-            q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, cluster, digest)
+            q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, part, cluster, digest)
             r.send(Peer(r.leader_id, address), q, now)
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
@@ -91,7 +90,7 @@ def fetch_request(r: RaftState) -> Fetch:
         end.epoch,
         r.params.fetch_max_wait_ms,
         hwm,
-        ASK_FETCH_BYTES,
+        r.params.fetch_max_bytes,
         r.params.cluster_id,
     )
 

@@ -272,6 +272,7 @@ def _on_peer_lost(r: RaftState, address: Address, now: float) -> None:
     link.in_flight.clear()
     link.ready_at, link.lost_at = max(link.ready_at, now + r.params.retry_backoff_s), now
     follower.on_leader_unreachable(r, address, now)
+    transitions.end_deferral(r, address, now)
 
 
 def _finish(r: RaftState, now: float) -> Effects:

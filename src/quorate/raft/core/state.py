@@ -95,6 +95,7 @@ class RaftState:
         self.shutting_down = False
         self.lost_elections = 0  # in a row
         self.deferred_epoch = -1  # the last epoch in which this replica let another nominee go first
+        self.deferred_to = -1  # the id of that nominee
         self.fetches_awaiting_leader: list[ParkedFetch] = []  # of observers
         self.effects = Effects()
 

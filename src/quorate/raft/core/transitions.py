@@ -22,6 +22,7 @@ from quorate.raft.core.state import RaftState
 from quorate.raft.types import (
     NO_ENDPOINTS,
     TRANSITIONS,
+    Address,
     Endpoints,
     OffsetEpoch,
     QuorumState,
@@ -32,12 +33,16 @@ from quorate.raft.types import (
 
 logger = logging.getLogger(__name__)
 
-QUICK_AGAIN_S = (0.020, 0.050)  # between two quick pre-votes, while they are refused
+QUICK_PRE_VOTE_BACKOFF_S = (0.020, 0.050)
+"""The time until a quick pre-vote that was refused is repeated, and the time until this replica requests
+votes after it refused a candidate with a shorter log."""
 SPLIT_VOTE_S = (0.010, 0.050)  # after a lost election; doubles with each further one
-GIVE_WAY_S = (
-    0.030,
-    0.060,
-)  # a replica that has granted a pre-vote does not become a candidate itself, once an epoch
+GIVE_WAY_S = (0.150, 0.250)
+"""How long a replica that has granted a pre-vote holds back its own election, at most once an epoch.
+
+On a busy machine, the Vote of the other one may follow its pre-vote by 50 ms. If this one became a
+candidate before, the votes would be split, which takes longer than this wait.
+"""
 
 
 def _transition_to(r: RaftState, role: Role) -> None:
@@ -63,7 +68,8 @@ def persist(r: RaftState, again: bool = False) -> None:
     A save that adds only the name of another leader may wait: a replica that loses it in a crash still
     knows its epoch and its vote.
     """
-    voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted  # as Kafka saves a leader
+    # As in Kafka, the saved state of a leader names no vote.
+    voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted
     state, saved, effects = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.effects
     if state == saved and not again:
         return
@@ -104,7 +110,7 @@ def become_unattached(r: RaftState, epoch: int, leader_id: int | None, now: floa
 def become_follower(r: RaftState, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
     if leader_id == r.me.id and r.is_voter:
         raise RaftError(f"told to follow itself in epoch {epoch}")
-    # A follower that has no leader has forgotten it in favour of this one (see `accept_claim`). The
+    # If a follower knows no leader, `accept_claim` has just dropped it in favour of this one. The
     # fetch deadline stays, so that contradicting claims cannot postpone an election again and again.
     f = r.following
     latest = f.fetch_deadline if f is not None and epoch == r.epoch and r.leader_id is None else NEVER
@@ -154,7 +160,7 @@ def start_election(r: RaftState, now: float) -> None:
 
 
 def promote_if_elected(r: RaftState, now: float) -> None:
-    """Makes a prospective with a majority of votes a candidate, and a candidate with one the leader."""
+    """If a majority has granted its votes, a prospective becomes a candidate, and a candidate the leader."""
     if r.election is None or not r.election.granted():
         return
     if r.role is Role.PROSPECTIVE and now < r.election.not_before:
@@ -180,7 +186,7 @@ def lose_pre_vote(r: RaftState, now: float) -> None:
         become_follower(r, r.epoch, r.leader_id, r.leader_endpoints, now)
         if now < deadline and r.following is not None:  # a quick pre-vote was refused: the leader may live
             r.following.fetch_deadline = deadline
-            r.following.quick_pre_vote_at = now + r.rng.uniform(*QUICK_AGAIN_S)
+            r.following.quick_pre_vote_at = now + r.rng.uniform(*QUICK_PRE_VOTE_BACKOFF_S)
     else:
         become_unattached(r, r.epoch, r.leader_id, now)
 
@@ -207,17 +213,31 @@ def defer_to(r: RaftState, other: ReplicaKey, last: OffsetEpoch, now: float) -> 
         election.not_before = until
     else:
         return
-    r.deferred_epoch = r.epoch
+    r.deferred_epoch, r.deferred_to = r.epoch, other.id
+
+
+def end_deferral(r: RaftState, lost: Address, now: float) -> None:
+    """Ends the wait for a replica that was let go first and whose connection is lost now."""
+    if r.deferred_epoch != r.epoch or r.voters.address(r.deferred_to, r.params.listener_name) != lost:
+        return
+    f, election = r.following, r.election
+    if f is not None:
+        if f.quick_pre_vote_at != NEVER:
+            f.quick_pre_vote_at = min(f.quick_pre_vote_at, now)
+    elif r.role is Role.PROSPECTIVE and election is not None:
+        election.not_before = min(election.not_before, now)
+    elif r.role is Role.UNATTACHED and r.voted is None:
+        r.election_deadline = min(r.election_deadline, now)
 
 
 def request_votes_soon(r: RaftState, now: float) -> None:
     """Moves the own election forward after refusing a candidate whose log is shorter than this one."""
     if r.is_voter and r.params.quick_failover and not r.shutting_down:
-        r.election_deadline = min(r.election_deadline, now + r.rng.uniform(*QUICK_AGAIN_S))
+        r.election_deadline = min(r.election_deadline, now + r.rng.uniform(*QUICK_PRE_VOTE_BACKOFF_S))
 
 
 def back_off_lost_election(r: RaftState, now: float) -> None:
-    """Ends the term of a candidate that cannot win after a random time that doubles with each defeat."""
+    """Lets a candidate that cannot win wait for a random time, which doubles with each defeat."""
     if r.election is None or r.election.backed_off:
         return
     r.election.backed_off = True

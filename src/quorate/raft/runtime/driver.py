@@ -143,11 +143,11 @@ class RaftDriver:
             if timeout_s > 0:
                 # Before it resigns, the leader waits until its records are committed and one other voter
                 # has all of them, so that no client has to retry.
-                await self._until(
+                await self.until(
                     lambda: not self.state.has_unreplicated_records, min(timeout_s, COMMIT_BEFORE_RESIGN_S)
                 )
             self.step(Shutdown())
-            await self._until(lambda: self.state.shutdown_complete, timeout_s)
+            await self.until(lambda: self.state.shutdown_complete, timeout_s)
         self.delivery.close()
         self._alarm.cancel()
         for timer in self._periodic_timers:
@@ -162,7 +162,7 @@ class RaftDriver:
             self.log.close()
             self.failure = RuntimeError("closed")
 
-    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         """Waits until the condition holds after a step, Raft has failed, or the timeout has elapsed."""
         await self._step_waiter.until(lambda: self.failure is not None or condition(), timeout_s)
 

@@ -38,6 +38,7 @@ class Metric(NamedTuple):
     help: str
     value: float | str
     states: tuple[str, ...] = ()
+    label: str = ""
 
 
 @dataclass(slots=True)

@@ -74,7 +74,7 @@ class PeriodicTimer:
 
 
 class ConditionWaiter:
-    """Waits for a condition, which is checked after every call of `notice`."""
+    """Waits for conditions, which are checked after every call of `notice`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,5 +92,6 @@ class ConditionWaiter:
             left = deadline - self._clock.now()
             if left <= 0:
                 return
-            self._changed = asyncio.get_running_loop().create_future()
+            if self._changed is None or self._changed.done():
+                self._changed = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._changed], timeout=left)

@@ -86,7 +86,7 @@ class MetadataLog:
             retention_ms=-1,
             max_message_bytes=MAX_BATCH_BYTES,
             file_delete_delay_ms=int(config.file_delete_delay_s * 1000),
-            cuts_torn_tail_only=True,
+            is_metadata_log=True,
         )
         partition = PartitionLog.open(
             directory,

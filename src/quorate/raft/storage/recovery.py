@@ -186,7 +186,8 @@ def _read_membership_record(config: RaftConfig, directory: Path, log: MetadataLo
     """Whether this replica is or was a voter, as far as the disk shows.
 
     Apache Kafka does not write the file of the membership record. If the file says nothing, a controller with
-    auto-join also reads the voter sets older than the latest snapshot. The core adds the newer voter sets.
+    auto-join also reads the voter sets older than the latest snapshot. The core
+    adds the voter sets after that snapshot.
     """
     record = MembershipRecordFile(directory, config.directory_id).read()
     if record is MembershipRecord.NEVER and config.is_controller and config.auto_join:

@@ -6,7 +6,7 @@
     group_metadata_manager    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
     offset_metadata_manager   committed offsets
     rebalance                 the transitions of classic groups
-    sessions                  the session timeouts of members
+    member_timers             the timers of member sessions
     classic_group             one classic group
     classic_responses         responses of the classic protocol
     timer_events              the events of a shard's timers

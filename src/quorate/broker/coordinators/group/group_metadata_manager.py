@@ -30,6 +30,7 @@ from quorate.broker.coordinators.group.classic_responses import (
     unsupported_group_tombstones,
 )
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     Caller,
     Record,
@@ -40,7 +41,6 @@ from quorate.broker.coordinators.group.model import (
     group_record,
 )
 from quorate.broker.coordinators.group.rebalance import Rebalancer
-from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.timer import CoordinatorTimer
@@ -69,7 +69,7 @@ class GroupMetadataManager:
         config: GroupCoordinatorConfig,
         store: StateStore,
         timer: CoordinatorTimer[TimerEvent],
-        sessions: MemberSessions,
+        sessions: MemberTimers,
         rebalancer: Rebalancer,
     ) -> None:
         self._config = config

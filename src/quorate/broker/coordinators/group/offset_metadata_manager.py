@@ -15,6 +15,7 @@ from immutables import Map
 
 from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     Caller,
     GroupRecord,
@@ -26,7 +27,6 @@ from quorate.broker.coordinators.group.model import (
     StateStore,
     UnsupportedGroup,
 )
-from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -94,7 +94,7 @@ class OffsetMetadataManager:
 
     __slots__ = ("_config", "_sessions", "_store")
 
-    def __init__(self, config: GroupCoordinatorConfig, store: StateStore, sessions: MemberSessions) -> None:
+    def __init__(self, config: GroupCoordinatorConfig, store: StateStore, sessions: MemberTimers) -> None:
         self._config = config
         self._store = store
         self._sessions = sessions

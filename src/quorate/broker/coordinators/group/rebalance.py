@@ -23,8 +23,8 @@ from quorate.broker.coordinators.group.classic_responses import (
     sync_response,
 )
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import StateStore, group_record
-from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import (
     HeartbeatExpired,
     InitialDelayExpired,
@@ -55,7 +55,7 @@ class Rebalancer:
         config: GroupCoordinatorConfig,
         store: StateStore,
         timer: CoordinatorTimer[TimerEvent],
-        sessions: MemberSessions,
+        sessions: MemberTimers,
     ) -> None:
         self._config = config
         self._store = store

@@ -14,6 +14,7 @@ from quorate.broker.coordinators.group.classic_group import ClassicGroup, Classi
 from quorate.broker.coordinators.group.classic_responses import unsupported_group_tombstones
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.group_metadata_manager import GroupMetadataManager
+from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     GroupRecord,
     OffsetRecord,
@@ -30,7 +31,6 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
     TopicsDeletion,
 )
 from quorate.broker.coordinators.group.rebalance import Rebalancer
-from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
 from quorate.broker.coordinators.result import After, CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
@@ -64,7 +64,7 @@ class GroupCoordinatorShard:
         self._config = config
         self._store = store = StateStore()
         self.timer = timer = CoordinatorTimer[TimerEvent]()
-        self.sessions = sessions = MemberSessions(timer)
+        self.sessions = sessions = MemberTimers(timer)
         self.rebalancer = Rebalancer(config, store, timer, sessions)
         self.groups = GroupMetadataManager(config, store, timer, sessions, self.rebalancer)
         self.offsets = OffsetMetadataManager(config, store, sessions)

@@ -50,8 +50,8 @@ from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 logger = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
-# A longer timeout_ms is reduced to this. A sender that fails without closing its connection does not end its
-# request.
+# A longer timeout_ms is reduced to this. Otherwise the request of a sender that died without closing its
+# connection would stay for its whole timeout.
 MAX_ADD_TIMEOUT_S = 60.0
 # A Fetch may still be handled this long after the loss of the connection on which it came.
 LOST_CONNECTION_GRACE_S = 0.1

@@ -9,7 +9,7 @@ from quorate.broker.coordinators.result import StepTime
 from quorate.broker.coordinators.timer import CoordinatorTimer
 
 
-class MemberSessions:
+class MemberTimers:
     """Sets the heartbeat timers of members."""
 
     __slots__ = ("_timer",)

@@ -1,0 +1,165 @@
+"""Keys of the coordinators of groups and of share groups on a broker.
+
+The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
+"""
+
+from __future__ import annotations
+
+from quorate.config.definitions import (
+    ConfigDef,
+    ConfigType,
+    Importance,
+    Scope,
+    at_least,
+    between,
+    items,
+    list_of,
+    one_of_any_case,
+)
+from quorate.config.definitions import (
+    define as _d,
+)
+
+BOOLEAN = ConfigType.BOOLEAN
+STRING = ConfigType.STRING
+INT = ConfigType.INT
+SHORT = ConfigType.SHORT
+LONG = ConfigType.LONG
+LIST = ConfigType.LIST
+CLASS = ConfigType.CLASS
+HIGH = Importance.HIGH
+LOW = Importance.LOW
+CLUSTER_WIDE = Scope.CLUSTER_WIDE
+
+
+COORDINATOR_ROWS: tuple[ConfigDef, ...] = (
+    _d(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        "classic,consumer,streams",
+        list_of("consumer", "classic", "share", "streams", empty=False),
+    ),
+    _d("group.coordinator.threads", INT, "4", at_least(1), importance=HIGH),
+    _d("group.coordinator.append.linger.ms", INT, "-1", at_least(-1)),
+    _d("group.coordinator.background.threads", INT, "2", at_least(1), importance=HIGH),
+    _d("group.coordinator.cached.buffer.max.bytes", INT, "1048588", at_least(524288), dynamic=CLUSTER_WIDE),
+    _d("offsets.commit.timeout.ms", INT, "5000", at_least(1), importance=HIGH),
+    _d("offsets.load.buffer.size", INT, "5242880", at_least(1), importance=HIGH),
+    _d("offsets.topic.replication.factor", SHORT, "3", at_least(1), importance=HIGH),
+    _d("offsets.topic.num.partitions", INT, "50", at_least(1), importance=HIGH),
+    _d("offsets.topic.segment.bytes", INT, "104857600", at_least(1), importance=HIGH),
+    _d("offsets.topic.compression.codec", INT, "0", importance=HIGH),
+    _d("offset.metadata.max.bytes", INT, "4096", importance=HIGH),
+    _d("offsets.retention.minutes", INT, "10080", at_least(1), importance=HIGH),
+    _d("offsets.retention.check.interval.ms", LONG, "600000", at_least(1), importance=HIGH),
+    _d("group.min.session.timeout.ms", INT, "6000"),
+    _d("group.max.session.timeout.ms", INT, "1800000"),
+    _d("group.initial.rebalance.delay.ms", INT, "3000"),
+    _d("group.max.size", INT, "2147483647", at_least(1)),
+    _d("group.consumer.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.consumer.min.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.consumer.max.session.timeout.ms", INT, "60000", at_least(1)),
+    _d("group.consumer.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.consumer.min.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.consumer.max.heartbeat.interval.ms", INT, "15000", at_least(1)),
+    _d("group.consumer.max.size", INT, "2147483647", at_least(1)),
+    _d("group.consumer.assignors", LIST, "uniform,range", items(empty=False)),
+    _d("group.consumer.assignment.interval.ms", INT, "1000", at_least(0), dynamic=CLUSTER_WIDE),
+    _d("group.consumer.min.assignment.interval.ms", INT, "0", at_least(0)),
+    _d("group.consumer.max.assignment.interval.ms", INT, "15000", at_least(0)),
+    _d("group.consumer.assignor.offload.enable", BOOLEAN, "true", internal=True, dynamic=CLUSTER_WIDE),
+    _d(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        one_of_any_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+    ),
+    _d("group.consumer.regex.refresh.interval.ms", INT, "600000", at_least(10000), internal=True),
+    _d("group.share.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.share.min.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.share.max.session.timeout.ms", INT, "60000", at_least(1)),
+    _d("group.share.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.share.min.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.share.max.heartbeat.interval.ms", INT, "15000", at_least(1)),
+    _d("group.share.max.size", INT, "200", between(1, 1000)),
+    _d("group.share.assignors", LIST, "simple", items(empty=False)),
+    _d("group.share.assignment.interval.ms", INT, "1000", at_least(0), dynamic=CLUSTER_WIDE),
+    _d("group.share.min.assignment.interval.ms", INT, "0", at_least(0)),
+    _d("group.share.max.assignment.interval.ms", INT, "15000", at_least(0)),
+    _d("group.share.assignor.offload.enable", BOOLEAN, "true", internal=True, dynamic=CLUSTER_WIDE),
+    _d("group.streams.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.streams.min.session.timeout.ms", INT, "45000", at_least(1)),
+    _d("group.streams.max.session.timeout.ms", INT, "60000", at_least(1)),
+    _d("group.streams.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.streams.min.heartbeat.interval.ms", INT, "5000", at_least(1)),
+    _d("group.streams.max.heartbeat.interval.ms", INT, "15000", at_least(1)),
+    _d("group.streams.max.size", INT, "2147483647", at_least(1)),
+    _d("group.streams.assignment.interval.ms", INT, "1000", at_least(0), dynamic=CLUSTER_WIDE),
+    _d("group.streams.min.assignment.interval.ms", INT, "0", at_least(0)),
+    _d("group.streams.max.assignment.interval.ms", INT, "15000", at_least(0)),
+    _d("group.streams.assignor.offload.enable", BOOLEAN, "true", internal=True, dynamic=CLUSTER_WIDE),
+    _d("group.streams.num.standby.replicas", INT, "0", at_least(0)),
+    _d("group.streams.max.standby.replicas", INT, "2", at_least(0)),
+    _d("group.streams.num.warmup.replicas", INT, "2", at_least(0), internal=True),
+    _d("group.streams.max.warmup.replicas", INT, "20", at_least(0), internal=True),
+    _d("group.streams.acceptable.recovery.lag", LONG, "10000", at_least(0), internal=True),
+    _d("group.streams.task.offset.interval.ms", INT, "60000", at_least(1), internal=True),
+    _d("group.streams.min.task.offset.interval.ms", INT, "15000", at_least(1), internal=True),
+    _d("group.streams.initial.rebalance.delay.ms", INT, "3000", at_least(0)),
+    _d("group.streams.assignors", LIST, "sticky", items(empty=False)),
+    _d("group.streams.rack.aware.assignment.tags", LIST, "", items(), importance=LOW),
+    _d("group.streams.topology.description.plugin.class", CLASS, None),
+    _d("group.share.delivery.count.limit", INT, "5", between(2, 10)),
+    _d("group.share.min.delivery.count.limit", INT, "2", between(2, 5)),
+    _d("group.share.max.delivery.count.limit", INT, "10", between(5, 25)),
+    _d("group.share.record.lock.duration.ms", INT, "30000", between(1000, 3600000)),
+    _d("group.share.min.record.lock.duration.ms", INT, "15000", between(1000, 30000)),
+    _d("group.share.max.record.lock.duration.ms", INT, "60000", between(30000, 3600000)),
+    _d("group.share.partition.max.record.locks", INT, "2000", between(100, 10000)),
+    _d("group.share.min.partition.max.record.locks", INT, "100", between(100, 2000)),
+    _d("group.share.max.partition.max.record.locks", INT, "4000", between(2000, 10000)),
+    _d("share.fetch.purgatory.purge.interval.requests", INT, "1000"),
+    _d("group.share.max.share.sessions", INT, "2000", at_least(1)),
+    _d(
+        "group.share.persister.class.name",
+        STRING,
+        "org.apache.kafka.server.share.persister.DefaultStatePersister",
+        internal=True,
+    ),
+    _d(
+        "group.share.dlq.manager.class.name",
+        STRING,
+        "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager",
+        internal=True,
+    ),
+    _d("group.share.initialize.retry.interval.ms", INT, "30000", at_least(1), importance=LOW, internal=True),
+    _d("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", dynamic=CLUSTER_WIDE),
+    _d("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, "false", dynamic=CLUSTER_WIDE),
+    _d("share.coordinator.state.topic.num.partitions", INT, "50", at_least(1), importance=HIGH),
+    _d("share.coordinator.state.topic.replication.factor", SHORT, "3", at_least(1), importance=HIGH),
+    _d("share.coordinator.state.topic.min.isr", SHORT, "2", at_least(1), importance=HIGH),
+    _d("share.coordinator.state.topic.segment.bytes", INT, "104857600", at_least(1), importance=HIGH),
+    _d("share.coordinator.threads", INT, "1", at_least(1)),
+    _d("share.coordinator.snapshot.update.records.per.snapshot", INT, "500", between(0, 500)),
+    _d("share.coordinator.load.buffer.size", INT, "5242880", at_least(1), importance=HIGH),
+    _d("share.coordinator.state.topic.compression.codec", INT, "0", importance=HIGH),
+    _d("share.coordinator.append.linger.ms", INT, "-1", at_least(-1)),
+    _d("share.coordinator.cached.buffer.max.bytes", INT, "1048588", at_least(524288), dynamic=CLUSTER_WIDE),
+    _d("share.coordinator.write.timeout.ms", INT, "5000", at_least(1), importance=HIGH),
+    _d(
+        "share.coordinator.state.topic.prune.interval.ms",
+        INT,
+        "300000",
+        at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+    _d(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        INT,
+        "300000",
+        at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+)

@@ -11,6 +11,9 @@ creates, configures and deletes topics and deletes records are served all the ti
 in tests/chaos/checker.py is checked. The exit status is 1 if one is violated; the directories of the nodes
 are kept.
 
+With `--wide` the cluster has four brokers with two log directories each, one of which may fail, and a rack
+each. Replicas move to other brokers, and some moves are cancelled. The reader is served by a follower.
+
 `--faults none` makes it a soak. The faults depend on the seed alone; their times depend on the machine.
 """
 
@@ -24,7 +27,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.faults import Kind
+from tests.chaos.faults import ONLY_WIDE, Kind
 from tests.chaos.run import Run, Settings
 
 
@@ -49,13 +52,22 @@ def main() -> int:
     parser.add_argument(
         "--sample-every", type=float, default=60, metavar="S", help="between samples of the processes"
     )
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="four brokers with two log directories and racks; replicas move; the reader is in a rack",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for the nodes, which is kept")
     args = parser.parse_args()
-    names = {"all": list(Kind), "none": []}.get(args.faults, args.faults.split(","))
+    names = {"all": [kind for kind in Kind if args.wide or kind not in ONLY_WIDE], "none": []}.get(
+        args.faults, args.faults.split(",")
+    )
     try:
         kinds = tuple(Kind(name) for name in names)
     except ValueError as e:
         parser.error(str(e))
+    if not args.wide and set(kinds) & set(ONLY_WIDE):
+        parser.error(f"{','.join(ONLY_WIDE)} needs --wide")
     settings = Settings(
         seed=args.seed,
         minutes=args.minutes,
@@ -63,6 +75,7 @@ def main() -> int:
         rate=args.rate,
         bound_s=args.bound,
         sample_every_s=args.sample_every,
+        wide=args.wide,
     )
     logging.getLogger("quorate").setLevel(logging.CRITICAL)  # that nodes are away is the purpose
     folder = args.keep or Path(tempfile.mkdtemp(prefix="chaos-"))

@@ -185,10 +185,13 @@ class NumberProducer(Client):
 class Reader(Client):
     """Reads all partitions from the beginning, without a group."""
 
-    def __init__(self, servers: str, history: History, partitions: Sequence[Partition]) -> None:
+    def __init__(self, servers: str, history: History, partitions: Sequence[Partition],
+                 **config: object) -> None:  # fmt: skip
         super().__init__("reader", history)
         self._partitions = partitions
-        self._consumer = _consumer(servers, "reader", self.on_error, **{"enable.auto.commit": False})
+        self._consumer = _consumer(
+            servers, "reader", self.on_error, **{"enable.auto.commit": False, **config}
+        )
 
     def run(self) -> None:
         self._consumer.assign([TopicPartition(t, p, 0) for t, p in self._partitions])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from quorate.net.client import Connection
 from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.testing import KafkaCluster
+from quorate.tools import storage
 
 CONFIG: Mapping[str, object] = {
     "default.replication.factor": 3,
@@ -25,6 +28,9 @@ CONFIG: Mapping[str, object] = {
     "internal.metadata.log.segment.bytes": 200_000,
     "metadata.max.retention.bytes": 2_000_000,
 }
+_WIDE: Mapping[str, object] = {
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
 STOP_TIMEOUT_S = 60.0
 """How long a controlled shutdown may take. A stopping broker may have to wait for a new active controller."""
 _CAUGHT_UP_RECORDS = 100
@@ -35,14 +41,50 @@ _ASK_S = 2.0
 class ChaosCluster:
     """The cluster of a run. Raises what KafkaCluster raises."""
 
-    def __init__(self, folder: Path, config: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: Mapping[str, object] | None = None, *, wide: bool = False
+    ) -> None:
+        """A wide cluster has four brokers, each with two log directories and a rack of its own. Consumers
+        are sent to the replica in their rack."""
         self.kafka = KafkaCluster(
-            3, 3, separate_roles=True, config={**CONFIG, **(config or {})}, folder=folder
-        )
+            3, 4 if wide else 3, separate_roles=True,
+            config={**CONFIG, **(_WIDE if wide else {}), **(config or {})}, folder=folder,
+        )  # fmt: skip
+        self.wide = wide
         self.controllers, self.brokers = self.kafka.controller_ids, self.kafka.broker_ids
         controllers = dict(zip(self.controllers, self.kafka.bootstrap_controllers.split(","), strict=True))
         brokers = dict(zip(self.brokers, self.kafka.bootstrap_servers.split(","), strict=True))
         self._addresses = {node_id: _split(address) for node_id, address in (controllers | brokers).items()}
+
+        if wide:
+            for broker in self.brokers:
+                self._widen(broker)
+
+    def _widen(self, broker: int) -> None:
+        """Restarts a broker with a second log directory and a rack."""
+        directories = ",".join(map(str, self.log_directories(broker)))
+        self.kafka.stop(broker, timeout_s=STOP_TIMEOUT_S)
+        with self.kafka.properties_file(broker).open("a") as properties:
+            properties.write(f"\nlog.dirs={directories}\nbroker.rack={rack_of(broker)}\n")
+        self._format(broker)
+        self.kafka.start(broker)
+
+    def _format(self, broker: int) -> None:
+        """Formats the log directories of a broker that are not formatted yet. Raises AssertionError."""
+        errors = io.StringIO()
+        words = ["format", "-t", self.kafka.cluster_id, "-c", str(self.kafka.properties_file(broker)), "-g"]
+        with contextlib.redirect_stdout(errors), contextlib.redirect_stderr(errors):
+            assert storage.main(words) == 0, errors.getvalue()
+
+    def log_directories(self, broker: int) -> list[Path]:
+        first = self.kafka.data_directory(broker)
+        return [first, first.with_name("second")] if self.wide else [first]
+
+    def replica(self, broker: int, name: str) -> Path:
+        """Returns the directory of a replica. Raises AssertionError if it is not in one log directory."""
+        found = [log for d in self.log_directories(broker) for log in [d / name] if log.is_dir()]
+        assert len(found) == 1, f"{name} is in {found} of broker {broker}"
+        return found[0]
 
     @property
     def nodes(self) -> list[int]:
@@ -168,6 +210,10 @@ class ChaosCluster:
                 if line.startswith("Traceback ")
             ]
         return found
+
+
+def rack_of(broker: int) -> str:
+    return f"rack-{broker}"
 
 
 def _split(address: str) -> tuple[str, int]:

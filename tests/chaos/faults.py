@@ -35,6 +35,12 @@ class Kind(StrEnum):
     """reads, writes and fsyncs fail with EIO"""
     SLOW_DISK = "slow-disk"
     """each fsync and each read that misses the page cache takes longer"""
+    FAILING_DIRECTORY = "failing-directory"
+    """reads, writes and fsyncs in the second log directory of a broker fail with EIO"""
+
+
+ONLY_WIDE = (Kind.FAILING_DIRECTORY,)
+"""Kinds that need a cluster whose brokers have two log directories."""
 
 
 @dataclass(frozen=True, slots=True)

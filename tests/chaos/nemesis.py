@@ -128,6 +128,8 @@ class Nemesis:
                     self._kafka.full_disk(victim, free_bytes=int(fault.severity * _FREE_BYTES))
                 case Kind.FAILING_DISK:
                     self._kafka.fail_disk(victim)
+                case Kind.FAILING_DIRECTORY:
+                    self._kafka.fail_disk(victim, self._cluster.log_directories(victim)[1])
                 case Kind.SLOW_DISK:
                     self._kafka.slow_disk(
                         victim, fsync_ms=fault.severity * _FSYNC_MS, read_ms=fault.severity * _READ_MS
@@ -147,9 +149,16 @@ class Nemesis:
                     self._kafka.free_disk(victim)
                 case Kind.FAILING_DISK:
                     self._kafka.repair_disk(victim)
+                case Kind.FAILING_DIRECTORY:
+                    self._kafka.repair_disk(victim)
+                    # Only a restart brings a log directory back.
+                    if fault.again:
+                        self._kafka.kill(victim)
+                    else:
+                        self._kafka.stop(victim, timeout_s=STOP_TIMEOUT_S)
                 case Kind.SLOW_DISK:
                     self._kafka.slow_disk(victim)
-        if fault.kind in (Kind.KILL, Kind.STOP):
+        if fault.kind in (Kind.KILL, Kind.STOP, Kind.FAILING_DIRECTORY):
             self._start(done)
         if fault.kind is Kind.KILL and fault.again:
             time.sleep(fault.severity)  # the moment of the kill is the random input

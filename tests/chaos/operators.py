@@ -1,13 +1,16 @@
-"""Creates, configures and deletes topics, changes the topics of the producers, and deletes records.
+"""Creates, configures and deletes topics, changes the topics of the producers, deletes records, and moves
+replicas.
 
 Each change is requested until it is answered, so the outcome of each is known.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +24,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from quorate.net.client import Connection
+from quorate.net.errors import NetError
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from tests.chaos.clients import QUIET, Client, refresh_metadata
 from tests.chaos.history import History, Partition, TopicHistory
 
@@ -153,3 +163,54 @@ class Operator(Client):
                 return False
             time.sleep(0.1)  # before the next attempt
             refresh_metadata(self._admin)
+
+
+class Mover(Client):
+    """Moves replicas to other brokers, and cancels some moves before they are done."""
+
+    def __init__(self, servers: str, history: History, dice: random.Random, brokers: Sequence[int],
+                 partitions: Sequence[Partition], pause_s: float = 4) -> None:  # fmt: skip
+        super().__init__("mover", history)
+        self._addresses = [address.rpartition(":") for address in servers.split(",")]
+        self._dice, self._brokers, self._partitions, self._pause_s = dice, brokers, partitions, pause_s
+        self.moves: Counter[str] = Counter()
+
+    def run(self) -> None:
+        while not self.over.wait(self._pause_s * self._dice.uniform(0.2, 1.8)):
+            partition = self._dice.choice(self._partitions)
+            self._request("moved", partition, self._dice.sample(self._brokers, 3))
+            if self._dice.random() < 0.5:
+                self.over.wait(self._dice.choice((0, 0.05, 0.3, 2)))
+                self._request("cancelled", partition, None)
+
+    def _request(self, what: str, partition: Partition, replicas: list[int] | None) -> None:
+        """Sends a request once. A lost answer, or the refusal to cancel a move that is done, is no fault."""
+        host, _, port = self._dice.choice(self._addresses)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=5000,
+            topics=[
+                AlterPartitionReassignmentsRequest.ReassignableTopic(
+                    name=partition[0],
+                    partitions=[
+                        AlterPartitionReassignmentsRequest.ReassignablePartition(
+                            partition_index=partition[1], replicas=replicas
+                        )
+                    ],
+                )
+            ],
+        )
+
+        async def ask() -> int:
+            connection = await Connection.connect(host, int(port), timeout_s=2)
+            try:
+                answer: AlterPartitionReassignmentsResponse = await connection.call(request, 6)
+            finally:
+                connection.close()
+            return answer.error_code or answer.responses[0].partitions[0].error_code
+
+        try:
+            error = asyncio.run(ask())
+        except (NetError, OSError, TimeoutError):
+            self.moves[f"{what}: no answer"] += 1
+            return
+        self.moves[f"{what}: {ErrorCode.of(error).name}"] += 1

@@ -34,11 +34,11 @@ from tests.chaos.clients import (
     offsets_consumer,
     read_everything,
 )
-from tests.chaos.cluster import STOP_TIMEOUT_S, ChaosCluster
-from tests.chaos.faults import Kind, Lane, schedule
+from tests.chaos.cluster import STOP_TIMEOUT_S, ChaosCluster, rack_of
+from tests.chaos.faults import ONLY_WIDE, Kind, Lane, schedule
 from tests.chaos.history import FinalPartition, FinalState, History, Partition
 from tests.chaos.nemesis import InjectedFault, Nemesis
-from tests.chaos.operators import Operator
+from tests.chaos.operators import Mover, Operator
 from tests.chaos.replicas import differences, producer_epochs, read_replica
 from tests.chaos.samples import growth, percentiles_ms, sample
 
@@ -53,7 +53,7 @@ _SOAK_S = 3600
 class Settings:
     seed: int = 1
     minutes: float = 10.0
-    kinds: tuple[Kind, ...] = tuple(Kind)
+    kinds: tuple[Kind, ...] = tuple(kind for kind in Kind if kind not in ONLY_WIDE)
     """of faults; none for a soak"""
     rate: float = 300.0
     """records a second, of all producers"""
@@ -63,6 +63,8 @@ class Settings:
     operator_pause_s: float = 0.5
     operator_replicas: int = 3
     """of the topics that come and go"""
+    wide: bool = False
+    """Whether brokers have two log directories and racks, replicas move, and the reader is in a rack."""
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Load:
 
     servers: str
     settings: Settings
+    brokers: Sequence[int] = ()
     history: History = field(default_factory=History)
     acknowledgements: Acknowledgements = field(default_factory=Acknowledgements)
 
@@ -94,12 +97,16 @@ class Load:
             )
         ]  # fmt: skip
         self.members = [Member(i, servers, history, [KEPT, TRIMMED], dice(f"member {i}")) for i in (1, 2)]
-        self.reader = Reader(servers, history, PARTITIONS)
+        wide = self.settings.wide
+        rack = {"client.rack": rack_of(self.brokers[-1])} if wide else {}
+        self.reader = Reader(servers, history, PARTITIONS, **rack)
+        self.mover = Mover(servers, history, dice("mover"), self.brokers, PARTITIONS) if wide else None
         self.watcher = Watcher(servers, history, PARTITIONS)
 
     @property
     def clients(self) -> list[Client]:
-        return [*self.producers, self.reader, *self.members, self.watcher, self.operator]
+        moving = [self.mover] if self.mover is not None else []
+        return [*self.producers, self.reader, *self.members, self.watcher, self.operator, *moving]
 
     def start(self) -> None:
         """Creates the topics of the producers and starts all clients."""
@@ -113,6 +120,8 @@ class Load:
         """Ends the clients: producers first, then consumers when they have read all records."""
         for client in (*self.producers, self.operator):
             client.over.set()
+        if self.mover is not None:
+            self.mover.stop()
         for producer in self.producers:
             producer.stop()
         self.operator.give_up()
@@ -169,18 +178,23 @@ def final_state(cluster: ChaosCluster, history: History) -> FinalState:
     committed = {(tp.topic, tp.partition): tp.offset for tp in consumer.committed(partitions, timeout=60)}
     consumer.close()
     records = read_everything(servers, PARTITIONS)
+    assigned = {
+        (str(topic.name), partition.partition_index): sorted(partition.replica_nodes)
+        for topic in cluster.metadata(cluster.brokers[0]).topics
+        for partition in topic.partitions
+    }
     for tp, future in starts.items():
         key = (tp.topic, tp.partition)
         offset = committed.get(key, -1)
         replicas = {
-            broker: read_replica(cluster.kafka.data_directory(broker) / f"{tp.topic}-{tp.partition}")
-            for broker in cluster.brokers
+            broker: read_replica(cluster.replica(broker, f"{tp.topic}-{tp.partition}"))
+            for broker in assigned[key]
         }
         final.partitions[key] = FinalPartition(
             future.result().offset,
             records[key],
             offset if offset >= 0 else None,
-            producer_epochs(replicas[cluster.brokers[0]]),
+            producer_epochs(replicas[assigned[key][0]]),
             list(differences(replicas)),
         )
     for broker in cluster.brokers:
@@ -209,14 +223,15 @@ class Run:
         self._took_s = 0.0
         self._samples: list[list[dict[str, Any]]] = []
         self._sampled: list[dict[str, object]] = []
-        self.cluster = ChaosCluster(folder)
-        self.load = Load(self.cluster.kafka.bootstrap_servers, settings)
+        self.cluster = ChaosCluster(folder, wide=settings.wide)
+        self.load = Load(self.cluster.kafka.bootstrap_servers, settings, self.cluster.brokers)
         lock = threading.Lock()
         self.lanes = [
-            Nemesis(self.cluster, schedule(settings.seed, lane, settings.kinds), bound_s=settings.bound_s,
+            Nemesis(self.cluster, schedule(settings.seed, lane, kinds), bound_s=settings.bound_s,
                     report=self._report, lock=lock)
             for lane in (Lane.CONTROLLERS, Lane.BROKERS)
-            if settings.kinds
+            for kinds in [tuple(k for k in settings.kinds if lane is Lane.BROKERS or k not in ONLY_WIDE)]
+            if kinds
         ]  # fmt: skip
 
     def say(self, text: str) -> None:
@@ -324,7 +339,7 @@ class Run:
         kinds = ",".join(settings.kinds) or "none"
         return {
             "command": f"python -m tests.chaos --minutes {settings.minutes:g} --seed {settings.seed} "
-            f"--faults {kinds} --rate {settings.rate:g}",
+            f"--faults {kinds} --rate {settings.rate:g}{' --wide' if settings.wide else ''}",
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "result": "passed" if not self.violations else "failed",
             "violations": [str(violation) for violation in self.violations],
@@ -345,6 +360,7 @@ class Run:
                 "high_watermarks": sum(len(held.watermarks) for held in history.partitions.values()),
                 "joins_of_the_group": sum(member.joined for member in self.load.members),
                 "changes_of_topics": self.load.operator.changes,
+                "moves": self.load.mover.moves if self.load.mover is not None else {},
                 "topics_created": sum(topic.created for topic in history.topics.values()),
                 "topics_deleted": sum(topic.deleted for topic in history.topics.values()),
                 "retried": dict(history.retried.most_common()),

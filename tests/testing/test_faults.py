@@ -266,6 +266,14 @@ for access in (
 ):
     assert fails(access, errno.EIO)
 assert os.write(writing, b"a pipe") == 6
+
+disk.apply(DiskFault(failing=True, failing_under=os.path.join(os.getcwd(), "folder") + "/"))
+other = os.open("folder/file", os.O_RDWR | os.O_CREAT)
+assert fails(lambda: os.pwrite(other, b"x", 0), errno.EIO)
+assert fails(lambda: os.fsync(other), errno.EIO)
+assert fails(lambda: os.mkdir("folder/below"), errno.EIO)
+assert os.pwrite(fd, b"x", 0) == 1, "outside of the directory all is well"
+os.fsync(fd)
 disk.apply(DiskFault())
 assert os.pread(fd, 4, 10) == b"room", "nothing is lost"
 print("done")
@@ -284,7 +292,7 @@ def test_disks_run_full_and_slow_and_fail(tmp_path: object) -> None:
     [
         Launch("server.properties", [("host", 9093, 40001)], DiskFault(1.5, 2, 0), LinkFault([1, 2])),
         DiskFault(fsync_ms=3),
-        DiskFault(failing=True),
+        DiskFault(failing=True, failing_under="/disk/"),
         LinkFault([7]),
     ],
 )

@@ -321,12 +321,14 @@ class KafkaCluster:
         """Removes the limit of `full_disk`."""
         self._member(node_id).limit_disk(None)
 
-    def fail_disk(self, node_id: int) -> None:
-        """Makes every read, write and fsync of a node fail with EIO, until `repair_disk`.
+    def fail_disk(self, node_id: int, directory: str | os.PathLike[str] | None = None) -> None:
+        """Makes every read, write and fsync of a node fail with EIO, until `repair_disk`; with `directory`,
+        only those below it.
 
         As in Apache Kafka, a node that cannot write its metadata log ends.
         """
-        self._member(node_id).fail_disk(True)
+        under = f"{Path(directory).absolute()}/" if directory is not None else ""
+        self._member(node_id).fail_disk(True, under)
 
     def repair_disk(self, node_id: int) -> None:
         """Ends the failures of `fail_disk`. No written byte is lost."""

@@ -170,9 +170,9 @@ class ClusterNode:
             self._full_at_bytes = size_of(self.data_directory) + free_bytes
         self._set_disk(replace(self._disk, free_bytes=free_bytes))
 
-    def fail_disk(self, failing: bool) -> None:
-        """Makes reads, writes and fsyncs fail, or ends that."""
-        self._set_disk(replace(self._disk, failing=failing))
+    def fail_disk(self, failing: bool, under: str = "") -> None:
+        """Makes reads, writes and fsyncs below a directory fail, or ends that."""
+        self._set_disk(replace(self._disk, failing=failing, failing_under=under))
 
     def cut_links(self, ports: Iterable[int]) -> None:
         """Cuts the links to these ports and restores all others. `confirm` waits for the effect."""

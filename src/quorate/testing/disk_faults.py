@@ -16,6 +16,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from quorate.testing.messages import DiskFault
@@ -55,12 +56,12 @@ class FaultyDisk:
     # -- a slow disk
 
     def _fsync(self, fd: int) -> None:
-        self._check()
+        self._check(fd)
         self._wait(self._fault.fsync_ms)
         self._original["fsync"](fd)
 
     def _fdatasync(self, fd: int) -> None:
-        self._check()
+        self._check(fd)
         self._wait(self._fault.fsync_ms)
         self._original["fdatasync"](fd)
 
@@ -72,7 +73,7 @@ class FaultyDisk:
     def _preadv(self, fd: int, buffers: Sequence[Any], offset: int, flags: int = 0, /) -> int:
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if flags & getattr(os, "RWF_NOWAIT", 0):
-            self._check()
+            self._check(fd)
             if self._missing(fd, offset, size):
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         else:
@@ -102,7 +103,7 @@ class FaultyDisk:
         return {(found.st_dev, found.st_ino, number) for number in numbers}
 
     def _read_slowly(self, fd: int, offset: int, size: int) -> None:
-        self._check()
+        self._check(fd)
         missing = self._missing(fd, offset, size)
         if missing:
             self._wait(self._fault.read_ms)
@@ -118,16 +119,22 @@ class FaultyDisk:
 
     # -- a failing disk
 
-    def _check(self) -> None:
-        """Raises EIO if the disk fails."""
-        if self._fault.failing:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def _check(self, place: int | str) -> None:
+        """Raises EIO if the disk fails at a path or an open file."""
+        if not self._fault.failing:
+            return
+        under = self._fault.failing_under
+        if under:
+            path = str(Path(f"/proc/self/fd/{place}").readlink()) if isinstance(place, int) else place
+            if not path.startswith(under):
+                return
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     # -- a full disk
 
     def _write(self, fd: int, data: Any, /) -> int:
         if self._fault.failing and stat.S_ISREG(os.fstat(fd).st_mode):
-            self._check()
+            self._check(fd)
         if self._free_bytes is not None and stat.S_ISREG(os.fstat(fd).st_mode):
             data = memoryview(data).cast("B")
             data = data[: self._take(len(data))]
@@ -135,7 +142,7 @@ class FaultyDisk:
         return written
 
     def _pwrite(self, fd: int, data: Any, offset: int, /) -> int:
-        self._check()
+        self._check(fd)
         if self._free_bytes is not None:
             data = memoryview(data).cast("B")
             data = data[: self._take(len(data))]
@@ -144,18 +151,18 @@ class FaultyDisk:
         return written
 
     def _pwritev(self, fd: int, parts: Sequence[Any], offset: int, /, *flags: int) -> int:
-        self._check()
+        self._check(fd)
         if self._free_bytes is not None:
             return self._pwrite(fd, b"".join(parts), offset)
         written: int = self._original["pwritev"](fd, parts, offset, *flags)
         self._written(fd, offset, written)
         return written
 
-    def _mkdir(self, *args: Any, **options: Any) -> None:
-        self._check()
+    def _mkdir(self, path: Any, *args: Any, **options: Any) -> None:
+        self._check(str(Path(path).absolute()))
         if self._free_bytes == 0:
             raise _no_space()
-        self._original["mkdir"](*args, **options)
+        self._original["mkdir"](path, *args, **options)
 
     def _take(self, wanted: int) -> int:
         """Takes up to `wanted` bytes from the free space and returns how many.

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, field
 @dataclass(frozen=True, slots=True)
 class DiskFault:
     """The delay of each fsync and of each read that misses the page cache, how many bytes can still be
-    written (None: no limit), and whether every access fails.
+    written (None: no limit), and whether every access below `failing_under` fails.
     """
 
     fsync_ms: float = 0
     read_ms: float = 0
     free_bytes: int | None = None
     failing: bool = False
+    failing_under: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
                 index.unlink()
             (directory / f"{base:020d}.log").touch()
         replicas = Replicas(tmp_path, FakeClock())
-        replicas.logs.load()
+        replicas.logs.load(lambda _: {"cleanup.policy": "compact"})
         replicas.lead(0)
         assert (replicas.log(0).log_start_offset, replicas.log(0).log_end_offset) == (0, 2)
         shard = GroupCoordinatorShard(GroupCoordinatorConfig())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +392,24 @@ def test_acks_all_completes_when_a_caught_up_follower_outside_the_isr_is_fenced(
     assert not future.done()
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
     replicas.shrink_isrs()
+    assert future.result() == [ErrorCode.NONE]
+
+
+def test_acks_all_completes_when_the_directory_of_a_follower_outside_the_isr_failed(leading, loop):
+    """Its broker is alive and the replica was caught up a moment ago, but it cannot join the ISR. The high
+    watermark would wait for `replica.lag.time.max.ms`."""
+    partition, replicas, clock = leading(replicas=(1, 2, 3), isr=(1, 2, 3))
+    for follower in (2, 3):
+        partition.follower_fetched(follower, follower * 100, 0, 0, 0, clock.now())
+    future = waiting_append(partition, loop, timeout_s=60)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    assert not future.done()
+    shrunk = registration(replicas=(1, 2, 3), isr=(1, 2), partition_epoch=1)._replace(
+        directories=tuple(bytes([replica]) * 16 for replica in (1, 2, 3))
+    )
+    another = replace(broker(3), log_dirs=(bytes([4]) * 16,))
+    replicas.metadata.image = image_of({"t": {0: shrunk}}, (broker(1), broker(2), another))
+    partition.make_leader(shrunk, clock.now())
     assert future.result() == [ErrorCode.NONE]
 
 

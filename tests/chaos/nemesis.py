@@ -17,6 +17,8 @@ _FREE_BYTES = 400_000
 """The most that can still be written to a full disk."""
 _FSYNC_MS, _READ_MS = 150, 60
 """The longest delays of a slow disk."""
+_RESTARTS_WITHOUT = 0.5
+"""The severity of a failing directory from which on the broker is killed and started while it fails."""
 _NOTICED_S = 1.0
 _POLL_S = 0.1
 
@@ -130,6 +132,9 @@ class Nemesis:
                     self._kafka.fail_disk(victim)
                 case Kind.FAILING_DIRECTORY:
                     self._kafka.fail_disk(victim, self._cluster.log_directories(victim)[1])
+                    if fault.severity > _RESTARTS_WITHOUT:
+                        self._kafka.kill(victim)
+                        self._kafka.start(victim, wait=False)
                 case Kind.SLOW_DISK:
                     self._kafka.slow_disk(
                         victim, fsync_ms=fault.severity * _FSYNC_MS, read_ms=fault.severity * _READ_MS
@@ -152,7 +157,7 @@ class Nemesis:
                 case Kind.FAILING_DIRECTORY:
                     self._kafka.repair_disk(victim)
                     # Only a restart brings a log directory back.
-                    if fault.again:
+                    if fault.again or fault.severity > _RESTARTS_WITHOUT:  # it may still start
                         self._kafka.kill(victim)
                     else:
                         self._kafka.stop(victim, timeout_s=STOP_TIMEOUT_S)

@@ -91,6 +91,14 @@ class MetadataCache:
         broker = self.image.cluster.brokers.get(broker_id)
         return broker is not None and broker.in_controlled_shutdown
 
+    def has_failed_directory(self, topic: str, partition: int, replica: int) -> bool:
+        """Whether the log directory of a replica has failed, although its broker is registered. Such a
+        replica cannot join the ISR, so no high watermark waits for it. (Kafka's does.)"""
+        image, broker = self.partition(topic, partition), self.broker(replica)
+        if image is None or broker is None or replica not in image.replicas:
+            return False
+        return _has_failed(image.directory(replica), broker)
+
     def alive_nodes(self, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
         """The unfenced brokers that have the listener, with their endpoints, ordered by id."""
         return [
@@ -272,12 +280,14 @@ def _offline(cluster: ClusterImage, image: PartitionImage, listener: str) -> lis
             broker is None
             or broker.fenced
             or broker.endpoint(listener) is None
-            or directory == _LOST_DIRECTORY
-            or (
-                directory not in _RESERVED_DIRECTORIES
-                and broker.log_dirs
-                and directory not in broker.log_dirs
-            )
+            or _has_failed(directory, broker)
         ):
             offline.append(broker_id)
     return offline
+
+
+def _has_failed(directory: bytes, broker: BrokerRegistration) -> bool:
+    """Whether a replica's directory is none of the online directories of its broker."""
+    return directory == _LOST_DIRECTORY or (
+        directory not in _RESERVED_DIRECTORIES and bool(broker.log_dirs) and directory not in broker.log_dirs
+    )

@@ -253,15 +253,17 @@ class Partition:
         if self.followers:
             if len(self.isr) < self.effective_min_isr(log):
                 return False
-            now = self._host.clock.now()
-            max_lag_s = self._host.replica_lag_max_s
-            isr = self.maximal_isr()
-            new = end
+            now, max_lag_s = self._host.clock.now(), self._host.replica_lag_max_s
+            isr, new = self.maximal_isr(), end
             for replica, state in self.followers.items():
                 if state.log_end_offset < new and (
                     replica in isr
                     # A caught-up follower outside of the ISR of a busy partition could never join otherwise.
-                    or (state.is_caught_up(end, now, max_lag_s) and self._is_isr_eligible(replica, state))
+                    or (
+                        state.is_caught_up(end, now, max_lag_s)
+                        and self._is_isr_eligible(replica, state)
+                        and not self._host.metadata.has_failed_directory(self.topic, self.partition, replica)
+                    )
                 ):
                     new = state.log_end_offset
             end = new

@@ -21,7 +21,6 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
-from quorate.records.record_runs import MIN_RUN
 
 FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
 """The first bytes of a value, frame version 1, record type 3 and record version, mapped to the record
@@ -121,8 +120,8 @@ class BrokerColumns(NamedTuple):
 
 
 def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns | None:
-    """The brokers of partitions that have one form, or None unless they do and all are encoded."""
-    if len(entries) < MIN_RUN or not all(isinstance(entry, bytes) for entry in entries):
+    """The brokers of at least one partition, or None unless all are encoded and have one form."""
+    if not all(isinstance(entry, bytes) for entry in entries):
         return None
     values: Sequence[bytes] = entries  # type: ignore[assignment]
     form, size, count = known_form(values[0]), len(values[0]), len(values)

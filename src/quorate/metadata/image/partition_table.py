@@ -8,6 +8,7 @@ from operator import eq
 
 from quorate.metadata.image.encoded import decoded
 from quorate.metadata.image.partitions import PartitionImage
+from quorate.records.record_runs import MIN_RUN
 
 _CHUNK_BITS = 6
 _CHUNK = 1 << _CHUNK_BITS
@@ -102,7 +103,7 @@ class PartitionTable:
             return self
         spine: list[_Chunk | list[Entry | None]] = list(self._chunks)
         count = self._count
-        first = next(iter(changes))
+        first = next(iter(changes)) if len(changes) >= MIN_RUN else -1
         if first == self.end_id == count and all(map(eq, changes, range(first, first + len(changes)))):
             return self._extended(list(changes.values()))
         for partition_id, partition in changes.items():

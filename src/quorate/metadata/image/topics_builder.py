@@ -23,6 +23,7 @@ from quorate.metadata.image.partitions import (
 )
 from quorate.metadata.image.topics import BrokerIndex, TopicImage, TopicsImage
 from quorate.protocol.uuids import uuid_text
+from quorate.records.record_runs import MIN_RUN
 
 if TYPE_CHECKING:
     from quorate.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
@@ -301,10 +302,10 @@ def _index_encoded(
     others: list[tuple[int, PartitionImage]] = []
     replica_masks: defaultdict[int, int] = defaultdict(int)
     leader_masks: defaultdict[int, int] = defaultdict(int)
-    first, last = min(topic.changes, default=0), max(topic.changes, default=0)
+    first = min(topic.changes, default=0)
     empty = first >= before.end_id
     columns = None
-    if empty and last - first < _BITMASK_LIMIT:
+    if empty and len(topic.changes) >= MIN_RUN and max(topic.changes) - first < _BITMASK_LIMIT:
         columns = broker_columns(list(topic.changes.values()))
     if columns is not None:
         bits = [1 << partition_id - first for partition_id in topic.changes]

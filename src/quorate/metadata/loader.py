@@ -72,8 +72,7 @@ def load_snapshot(
     contained = end_offset - 1
     written_ms = -1
     for batch in batches:
-        for value in batch.values:
-            replay_value(builder, value, contained)
+        _replay_values(builder, batch.values, None, contained)
         written_ms = batch.timestamp_ms
     return builder.finish(
         offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms

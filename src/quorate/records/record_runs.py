@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from quorate.records.varint import encode
+from quorate.records.errors import InvalidRecordError
+from quorate.records.varint import decode, encode
 
 MAX_RUN: Final = 4_096
 """The longest run that is found at once: the comparisons take less than a millisecond."""
@@ -40,17 +41,20 @@ def find_run(body: memoryview, pos: int, index: int, count: int) -> RecordRun | 
     same size, and no headers.
     """
     delta = encode(index)
-    width = len(delta)
-    delta_at = _varint_width(body, pos) + 2
-    size_at = delta_at + width + 1
-    value_at = size_at + _varint_width(body, pos + size_at)
-    head = bytes(body[pos : pos + value_at])
-    size = _varint(head[size_at:])
+    width, end = len(delta), len(body)
+    try:
+        record_size, fields_at = decode(body, pos, end)
+        size, first_value_at = decode(body, fields_at + width + 3, end)
+    except InvalidRecordError:
+        return None
+    if bytes(body[fields_at : fields_at + width + 3]) != b"\0\0" + delta + b"\1" or size <= 0:
+        return None
+    delta_at, value_at = fields_at - pos + 2, first_value_at - pos
     stride = value_at + size + 1
-    if head != encode(stride - delta_at + 2) + b"\0\0" + delta + b"\1" + encode(size) or size <= 0:
+    if stride != fields_at - pos + record_size:
         return None
     limit = 1 << 7 * width - 1  # the offset deltas from here on take another byte
-    count = min(count - index, limit - index, (len(body) - pos) // stride, MAX_RUN)
+    count = min(count - index, limit - index, (end - pos) // stride, MAX_RUN)
     if count == 0 or body[pos + stride - 1]:
         return None
     columns = [*range(delta_at), *range(delta_at + width, value_at), stride - 1]
@@ -63,7 +67,7 @@ def find_run(body: memoryview, pos: int, index: int, count: int) -> RecordRun | 
         found = data[delta_at + place : length * stride : stride]
         if found != _delta_bytes(index, length, place, last=place == width - 1):
             return None
-    return RecordRun(length, stride, pos + value_at, size)
+    return RecordRun(length, stride, first_value_at, size)
 
 
 def _equal_columns(data: bytes, stride: int, columns: list[int]) -> int:
@@ -73,22 +77,6 @@ def _equal_columns(data: bytes, stride: int, columns: list[int]) -> int:
         found = data[column : length * stride : stride]
         length -= len(found.lstrip(found[:1]))
     return length
-
-
-def _varint_width(body: memoryview, pos: int) -> int:
-    """The number of bytes of the variable-length integer at `pos`: at most 3, which is enough here."""
-    for width, byte in enumerate(body[pos : pos + 2], 1):
-        if byte < 0x80:
-            return width
-    return 3
-
-
-def _varint(data: bytes) -> int:
-    """The non-negative zig-zag integer of these bytes, without a check of their form."""
-    raw = 0
-    for place, byte in enumerate(data):
-        raw |= (byte & 0x7F) << 7 * place
-    return raw >> 1
 
 
 def _delta_bytes(index: int, count: int, place: int, *, last: bool) -> bytes:

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from quorate.config.coordinator_defs import COORDINATOR_ROWS
 from quorate.config.definitions import (
+    BOOLEAN,
+    CLASS,
+    CLUSTER_WIDE,
+    DOUBLE,
     GZIP_LEVEL,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
     NON_EMPTY,
     NON_NULL,
+    PER_BROKER,
     REQUIRED,
+    SHORT,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
-    Scope,
     at_least,
     between,
     items,
@@ -25,20 +34,6 @@ from quorate.config.definitions import (
     define as _d,
 )
 from quorate.config.security_defs import SECURITY_ROWS
-
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-SHORT = ConfigType.SHORT
-LONG = ConfigType.LONG
-DOUBLE = ConfigType.DOUBLE
-LIST = ConfigType.LIST
-CLASS = ConfigType.CLASS
-HIGH = Importance.HIGH
-LOW = Importance.LOW
-CLUSTER_WIDE = Scope.CLUSTER_WIDE
-PER_BROKER = Scope.PER_BROKER
-
 
 _ROWS: tuple[ConfigDef, ...] = (
     _d("remote.log.storage.system.enable", BOOLEAN, "false"),

@@ -6,10 +6,17 @@ The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
 from __future__ import annotations
 
 from quorate.config.definitions import (
+    BOOLEAN,
+    CLASS,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    SHORT,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
-    Scope,
     at_least,
     between,
     items,
@@ -19,18 +26,6 @@ from quorate.config.definitions import (
 from quorate.config.definitions import (
     define as _d,
 )
-
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-SHORT = ConfigType.SHORT
-LONG = ConfigType.LONG
-LIST = ConfigType.LIST
-CLASS = ConfigType.CLASS
-HIGH = Importance.HIGH
-LOW = Importance.LOW
-CLUSTER_WIDE = Scope.CLUSTER_WIDE
-
 
 COORDINATOR_ROWS: tuple[ConfigDef, ...] = (
     _d(

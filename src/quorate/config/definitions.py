@@ -92,6 +92,21 @@ Validator = Callable[[str, Any], "str | None"]
 None.
 """
 
+# Short names for the tables of keys.
+BOOLEAN = ConfigType.BOOLEAN
+STRING = ConfigType.STRING
+INT = ConfigType.INT
+SHORT = ConfigType.SHORT
+LONG = ConfigType.LONG
+DOUBLE = ConfigType.DOUBLE
+LIST = ConfigType.LIST
+CLASS = ConfigType.CLASS
+PASSWORD = ConfigType.PASSWORD
+HIGH = Importance.HIGH
+LOW = Importance.LOW
+CLUSTER_WIDE = Scope.CLUSTER_WIDE
+PER_BROKER = Scope.PER_BROKER
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 4_000
 """Python raises ValueError for a number of more than 4,300 digits."""

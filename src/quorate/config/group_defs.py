@@ -7,9 +7,13 @@ broker key that gives its default.
 from __future__ import annotations
 
 from quorate.config.definitions import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
     at_least,
     items,
     one_of,
@@ -17,13 +21,6 @@ from quorate.config.definitions import (
 from quorate.config.definitions import (
     define as _d,
 )
-
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-LIST = ConfigType.LIST
-INT = ConfigType.INT
-LONG = ConfigType.LONG
-LOW = Importance.LOW
 
 
 def _offset_reset(name: str, value: object) -> str | None:

@@ -6,10 +6,19 @@ The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
 from __future__ import annotations
 
 from quorate.config.definitions import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    HIGH,
+    INT,
+    LIST,
+    LONG,
+    LOW,
+    PASSWORD,
+    PER_BROKER,
+    SHORT,
+    STRING,
     ConfigDef,
-    ConfigType,
-    Importance,
-    Scope,
     at_least,
     between,
     items,
@@ -19,20 +28,6 @@ from quorate.config.definitions import (
 from quorate.config.definitions import (
     define as _d,
 )
-
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-SHORT = ConfigType.SHORT
-LONG = ConfigType.LONG
-DOUBLE = ConfigType.DOUBLE
-LIST = ConfigType.LIST
-CLASS = ConfigType.CLASS
-PASSWORD = ConfigType.PASSWORD
-HIGH = Importance.HIGH
-LOW = Importance.LOW
-PER_BROKER = Scope.PER_BROKER
-
 
 SECURITY_ROWS: tuple[ConfigDef, ...] = (
     _d("sasl.mechanism.controller.protocol", STRING, "GSSAPI", importance=HIGH),

@@ -6,10 +6,15 @@ The definitions are those of Apache Kafka 4.4. `docs` documents the keys.
 from __future__ import annotations
 
 from quorate.config.definitions import (
+    BOOLEAN,
+    DOUBLE,
     GZIP_LEVEL,
+    INT,
+    LIST,
+    LONG,
+    STRING,
     THROTTLED,
     ConfigDef,
-    ConfigType,
     at_least,
     between,
     list_of,
@@ -18,14 +23,6 @@ from quorate.config.definitions import (
 from quorate.config.definitions import (
     define as _d,
 )
-
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-LONG = ConfigType.LONG
-DOUBLE = ConfigType.DOUBLE
-LIST = ConfigType.LIST
-
 
 _ROWS: tuple[ConfigDef, ...] = (
     _d("segment.bytes", INT, "1073741824", at_least(1048576), synonyms=("log.segment.bytes",)),

@@ -61,6 +61,20 @@ class FakeClock:
         return int(self.seconds * 1000)
 
 
+class Connection:
+    """The part of a server connection that the controller uses."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def on_close(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def lose(self) -> None:
+        for callback in self.callbacks:
+            callback()
+
+
 class FakeLog:
     """The log that the replicas of a quorum share."""
 
@@ -385,6 +399,7 @@ class Cluster:
 __all__ = [
     "ApiKey",
     "Cluster",
+    "Connection",
     "FakeClock",
     "FakeLog",
     "FakeRaft",

@@ -16,24 +16,10 @@ from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.schema import Response
 
 from .requests import beat, registration, run
-from .support import FakeRaft, Harness
+from .support import Connection, FakeRaft, Harness
 
 LONG_S = 3600.0
 """Sessions and grace: nothing but a probe can fence a broker in these tests."""
-
-
-class Connection:
-    """The part of a server connection that the controller uses."""
-
-    def __init__(self) -> None:
-        self.callbacks: list[Any] = []
-
-    def on_close(self, callback: Any) -> None:
-        self.callbacks.append(callback)
-
-    def lose(self) -> None:
-        for callback in self.callbacks:
-            callback()
 
 
 class FetchingRaft(FakeRaft):

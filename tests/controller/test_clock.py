@@ -19,7 +19,7 @@ from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 
 from .requests import beat, broker, registration, run, topics
-from .support import FakeLog, FakeRaft, Harness, directory, uid
+from .support import Connection, FakeLog, FakeRaft, Harness, directory, uid
 
 
 def test_a_broker_without_heartbeats_is_fenced() -> None:
@@ -143,20 +143,6 @@ def test_a_broker_may_return_at_once_after_a_controlled_shutdown() -> None:
         assert (await h.call(registration(incarnation=6))).broker_epoch > epoch
 
     run(test())
-
-
-class Connection:
-    """The part of a server connection that the controller uses."""
-
-    def __init__(self) -> None:
-        self.callbacks: list[Any] = []
-
-    def on_close(self, callback: Any) -> None:
-        self.callbacks.append(callback)
-
-    def lose(self) -> None:
-        for callback in self.callbacks:
-            callback()
 
 
 def beat_over(connection: Connection, h: Harness, epoch: int) -> Any:

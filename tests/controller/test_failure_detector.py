@@ -152,13 +152,19 @@ def test_a_broker_that_reconnects_is_no_longer_suspected(refusals: int) -> None:
     assert len(world.probed) == refusals
 
 
-def test_a_broker_that_reconnects_during_a_probe_is_no_longer_suspected() -> None:
+def in_the_last_probe() -> tuple[World, Probe]:
+    """A broker that has refused two probes, and the third one, which has begun."""
     world = World().reach()
     world.answers[INTERNAL] = REFUSED
     world.detector.suspect(1, world.now)
     world.run(0.05 + PAUSE_S * 1.5)  # two refusals
     world.now = world.detector.next_due()
     (last,) = world.begin()
+    return world, last
+
+
+def test_a_broker_that_reconnects_during_a_probe_is_no_longer_suspected() -> None:
+    world, last = in_the_last_probe()
     world.connected.add(SESSION)
     world.finish(last)
     assert not world.ended
@@ -189,12 +195,7 @@ def test_an_accepted_connection_starts_the_count_of_refusals_again() -> None:
 @pytest.mark.parametrize("replaced", [registration(1, 200), registration(1, 100, fenced=True)])
 def test_a_probe_decides_only_about_the_incarnation_that_it_examined(replaced: BrokerRegistration) -> None:
     """The broker was restarted, or fenced, while the last probe was under way."""
-    world = World().reach()
-    world.answers[INTERNAL] = REFUSED
-    world.detector.suspect(1, world.now)
-    world.run(0.05 + PAUSE_S * 1.5)  # two refusals
-    world.now = world.detector.next_due()
-    (last,) = world.begin()
+    world, last = in_the_last_probe()
     world.register(replaced)
     world.finish(last)
     world.run(60.0)
@@ -224,12 +225,7 @@ def test_a_standby_only_reaches_brokers() -> None:
 
 
 def test_a_probe_of_an_earlier_term_decides_nothing() -> None:
-    world = World().reach()
-    world.answers[INTERNAL] = REFUSED
-    world.detector.suspect(1, world.now)
-    world.run(0.05 + PAUSE_S * 1.5)  # two refusals
-    world.now = world.detector.next_due()
-    (last,) = world.begin()
+    world, last = in_the_last_probe()
     world.detector.term_ended()
     world.detector.term_began(world.now)
     world.finish(last)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quorate.broker.metadata import encoded_responses as metadata_answers
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image import MetadataImage, PartitionImage
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -158,6 +158,22 @@ def test_a_response_that_is_built_in_steps_is_the_same(
     for _ in range(2):  # made, and kept
         assert [answered(world, request, version) for request in wanted] == at_once
     assert {len(topic.partitions) for topic in at_once[0].topics} == set(range(70))
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_partitions_that_share_their_state_keep_their_own_index(made: Any, version: int) -> None:
+    brokers = (broker(1), broker(2), broker(3, fenced=True))
+
+    def answer(state: Any) -> Any:
+        topics = {name: {p: state(p) for p in range(70)} for name in ("a", "b")}
+        wanted = MetadataRequest(topics=[] if version == 0 else None)
+        return answered(made(image_of(topics, brokers=brokers)), wanted, version)
+
+    states = [registration(replicas=(1, 3), leader=1), registration(replicas=(2, 9), leader=9)]
+    shared = answer(lambda p: states[p % 2])
+    assert shared == answer(lambda p: PartitionImage(**states[p % 2]._asdict()))
+    assert [p.partition_index for p in shared.topics[1].partitions] == list(range(70))
+    assert [p.leader_id for p in shared.topics[1].partitions] == [1, -1] * 35
 
 
 def test_requests_for_all_topics_share_one_response(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

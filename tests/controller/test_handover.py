@@ -6,11 +6,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from quorate.controller import standby_preload
+from quorate.controller.standby_preload import StandbyPreload
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.types import LeaderAndEpoch
 
@@ -169,3 +173,22 @@ assert not slow, slow
 def test_a_standby_loads_the_modules_of_an_active_controller_in_advance() -> None:
     done = subprocess.run([sys.executable, "-c", READY], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_standby_takes_longer_pauses_while_its_event_loop_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[float] = []
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(standby_preload, "BEGIN_AFTER_S", 0.0)
+        monkeypatch.setattr(standby_preload, "pieces", lambda: (steps.append(loop.time()) for _ in range(6)))
+        preload = StandbyPreload()
+        preload.begin()
+        while not preload.done:
+            if 1 < len(steps) < 4:
+                loop.call_soon(time.sleep, 2 * standby_preload.PAUSE_S + standby_preload.BUSY_AFTER_S)
+            await asyncio.sleep(0)
+
+    asyncio.run(test())
+    pauses = [after - before for before, after in pairwise(steps)]
+    assert sum(pause >= standby_preload.BUSY_PAUSE_S for pause in pauses) >= 2

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import struct
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -17,6 +18,8 @@ import pytest
 from quorate.net.client import Connection
 from quorate.net.dispatch import RequestContext
 from quorate.net.limits import ConnectionLimits
+from quorate.net.output import Part, SocketOutput
+from quorate.net.release import encode_and_release
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -213,4 +216,58 @@ def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -
             await asyncio.sleep(0.001)
         assert world.fetches[0].cancelled()
 
+    run(test)
+
+
+def test_answers_of_handlers_that_finish_together_are_written_in_one_call(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    write = SocketOutput.write
+
+    def counted(self: SocketOutput, parts: list[Part]) -> None:
+        writes.append(len(parts))
+        write(self, parts)
+
+    async def test(world: ServedListener) -> None:
+        reader, writer = await world.raw()
+        writer.write(b"".join(frame(i, FetchRequest(max_wait_ms=100_000), 12) for i in range(20)))
+        await world.fetching(20)
+        writes.clear()
+        for number in (0, *range(19, 0, -1)):  # the first one finishes first
+            world.fetches[number].set_result(FetchResponse())
+        assert await answers(reader, 20) == list(range(20))
+        assert len(writes) == 1
+        writer.close()
+
+    monkeypatch.setattr(SocketOutput, "write", counted)
+    run(test)
+
+
+def test_a_finished_answer_does_not_wait_for_one_that_is_encoded_in_a_thread(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding, go_on = threading.Event(), threading.Event()
+
+    def slow(context: RequestContext, messages: list[Any]) -> list[Part]:
+        encoding.set()
+        assert go_on.wait(20)
+        return encode_and_release(context, messages)
+
+    async def test(world: ServedListener) -> None:
+        reader, writer = await world.raw()
+        topics = [FetchRequest.FetchTopic(topic="t" * 30_000) for _ in range(3)]
+        large = FetchRequest(max_wait_ms=100_000, topics=topics)
+        writer.write(FETCH + frame(1, large, 12))
+        await world.fetching(2)
+        for future in world.fetches:
+            future.set_result(FetchResponse())
+        assert await answers(reader, 1) == [0]
+        while not encoding.is_set():
+            await asyncio.sleep(0)
+        go_on.set()
+        assert await answers(reader, 1) == [1]
+        writer.close()
+
+    monkeypatch.setattr("quorate.net.connection.encode_and_release", slow)
     run(test)

@@ -2,7 +2,8 @@
 
 Handlers are imported and messages are compiled on first use, so that a node starts quickly. A standby
 would first use them after the failure of the active controller, and would lose about fifty milliseconds,
-more on a busy machine. It therefore loads them in advance, one in each turn of the event loop.
+more on a busy machine. It therefore loads them in advance, one in each turn of the event loop, and waits
+longer between two steps while the loop is busy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 BEGIN_AFTER_S = 0.5  # gives the node time to start
 PAUSE_S = 0.005  # between two steps, so that requests are not delayed
+BUSY_PAUSE_S = 0.1  # the same while the loop is busy; 200 steps then take twenty seconds
+BUSY_AFTER_S = 0.002  # by how much the timer of a step is late when the loop is busy
 
 RAFT_KEYS = (
     ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT,
@@ -117,18 +120,25 @@ class StandbyPreload:
     def __init__(self) -> None:
         self._pieces = pieces()
         self._timer: asyncio.TimerHandle | None = None
+        self._expected = 0.0  # when the timer should run, by the clock of the loop
         self.done = False
 
     def begin(self) -> None:
         """Starts the timer of the first step."""
-        self._timer = asyncio.get_running_loop().call_later(BEGIN_AFTER_S, self._next)
+        self._schedule(BEGIN_AFTER_S)
 
     def close(self) -> None:
         """Stops the timer of the preload."""
         if self._timer is not None:
             self._timer.cancel()
 
+    def _schedule(self, pause: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._expected = loop.time() + pause
+        self._timer = loop.call_at(self._expected, self._next)
+
     def _next(self) -> None:
+        busy = asyncio.get_running_loop().time() - self._expected > BUSY_AFTER_S
         try:
             next(self._pieces)
         except StopIteration:
@@ -136,4 +146,4 @@ class StandbyPreload:
         except Exception:
             logger.exception("[Standby] Preparation failed; the first use will report the error")
         else:
-            self._timer = asyncio.get_running_loop().call_later(PAUSE_S, self._next)
+            self._schedule(BUSY_PAUSE_S if busy else PAUSE_S)

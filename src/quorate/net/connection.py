@@ -390,7 +390,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._listener.release(finished.take_messages())
             return
         try:
-            response = self._result(finished)
+            response = finished.response()
             if response is not None and finished.context.is_large:
                 self._encode_in_thread(finished, [response, *finished.take_messages()])
                 return
@@ -425,31 +425,29 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.id,
             exc_info=error,
         )
+        self._write_ready()
         self.close()
 
     def _write_in_order(self, finished: PendingResponse, parts: list[Part]) -> None:
-        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing."""
+        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing.
+
+        If the handler of the next request has finished too, its callback writes both in one call.
+        """
         responses = self._responses
         responses.request_bytes -= finished.context.frame_size
         responses.hold(finished, parts)
-        if finished is not self._pending[0]:
-            self._update_reading()
-            return
-        out = responses.take_ready()
-        if out and self._output is not None and not self._closing:
-            self._last_active = self._loop.time()
-            self._output.write(out)
+        if not responses.next_finishes_now():
+            self._write_ready()
         self._update_reading()
         if self._draining:
             self._listener.check_drained()
 
-    def _result(self, finished: PendingResponse) -> Any:
-        context, request, future = finished.context, finished.request, finished.future
-        assert future is not None
-        if future.cancelled():
-            return failure(context, request, asyncio.CancelledError())
-        error = future.exception()
-        return future.result() if error is None else failure(context, request, error)
+    def _write_ready(self) -> None:
+        """Writes the responses that are next in order, in one call."""
+        out = self._responses.take_ready()
+        if out and self._output is not None and not self._closing:
+            self._last_active = self._loop.time()
+            self._output.write(out)
 
     def _output_emptied(self) -> None:
         self._last_active = self._loop.time()

@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext
+from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext, failure
 from quorate.net.output import Part
 from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
@@ -52,6 +52,15 @@ class PendingResponse:
         self.held_bytes = 0
         """The bytes of `parts` that are held in memory."""
 
+    def response(self) -> Any:
+        """The result of the finished handler, or the response for its error."""
+        future = self.future
+        assert future is not None
+        if future.cancelled():
+            return failure(self.context, self.request, asyncio.CancelledError())
+        error = future.exception()
+        return future.result() if error is None else failure(self.context, self.request, error)
+
     def take_messages(self) -> list[Any]:
         """Forgets the request and the handler's result. Returns them, the request last."""
         future, request = self.future, self.request
@@ -63,12 +72,15 @@ class PendingResponse:
 class ResponseQueue:
     """Holds responses back until those of all earlier requests can be written."""
 
-    __slots__ = ("held_bytes", "pending", "request_bytes")
+    __slots__ = ("held_bytes", "pending", "ready", "ready_bytes", "request_bytes")
 
     def __init__(self) -> None:
         self.pending: deque[PendingResponse] = deque()
+        self.ready: list[Part] = []
+        """The responses before the pending ones, to be written in one call."""
+        self.ready_bytes = 0
         self.held_bytes = 0
-        """Bytes of encoded responses in memory."""
+        """Bytes of encoded responses in memory, with those of `ready`."""
         self.request_bytes = 0
         """Bytes of requests whose handlers have not finished."""
 
@@ -80,14 +92,24 @@ class ResponseQueue:
                 response.held_bytes += len(part)
         self.held_bytes += response.held_bytes
 
-    def take_ready(self) -> list[Part]:
-        """Removes the responses that can be written now. Returns their parts, joined if they are small."""
+    def next_finishes_now(self) -> bool:
+        """Moves the responses that are next in order to `ready`. Returns whether the callback of the one
+        after them is scheduled already, unless many bytes are ready."""
         pending = self.pending
-        out: list[Part] = []
         while pending and pending[0].parts is not None:
             response = pending.popleft()
-            out.extend(response.parts or ())
-            self.held_bytes -= response.held_bytes
+            self.ready += response.parts or ()
+            self.ready_bytes += response.held_bytes
+        if not self.ready or not pending or self.ready_bytes > _JOIN_BYTES:
+            return False
+        response = pending[0]
+        return response.future is not None and response.future.done() and not response.context.is_large
+
+    def take_ready(self) -> list[Part]:
+        """Removes the responses that are ready. Returns their parts, joined if they are small."""
+        out, self.ready = self.ready, []
+        self.held_bytes -= self.ready_bytes
+        self.ready_bytes = 0
         if (
             len(out) > 1
             and not any(isinstance(p, FileRegion) for p in out)
@@ -100,7 +122,8 @@ class ResponseQueue:
         """Forgets all responses, and cancels the handlers that only wait to be able to answer."""
         abandoned = list(self.pending)
         self.pending.clear()
-        self.held_bytes = self.request_bytes = 0
+        self.ready.clear()
+        self.ready_bytes = self.held_bytes = self.request_bytes = 0
         for response in abandoned:
             if response.future is not None and response.context.api_key in CANCELLABLE_APIS:
                 response.future.cancel()

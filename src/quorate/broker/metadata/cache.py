@@ -134,42 +134,38 @@ class MetadataCache:
             name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name)
         )
 
-    def metadata_partitions(
+    def metadata_partition(
         self,
-        topic: TopicImage,
+        partition_id: int,
+        image: PartitionImage,
         listener: str,
         *,
         filter_unavailable: bool = False,
         listener_errors: bool = True,
-    ) -> Iterator[MetadataResponse.MetadataResponsePartition]:
-        """The partitions of a topic of a Metadata response. `filter_unavailable` (v0) drops dead replicas
-        from the lists. `listener_errors` (v6+) gives LISTENER_NOT_FOUND for a leader without the
-        listener."""
+    ) -> MetadataResponse.MetadataResponsePartition:
+        """A partition of a Metadata response. `filter_unavailable` (v0) drops dead replicas from the lists.
+        `listener_errors` (v6+) gives LISTENER_NOT_FOUND for a leader without the listener."""
         cluster = self.image.cluster
-        make = messages.MetadataResponse.MetadataResponsePartition
-        for partition_id, image in topic.partitions.items():
-            replicas = (
-                _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
-            )
-            isr = _alive(cluster, image.isr, listener) if filter_unavailable else list(image.isr)
-            error = ErrorCode.NONE
-            leader = image.leader
-            broker = cluster.brokers.get(leader)
-            if broker is None or broker.endpoint(listener) is None:
-                missing = broker is not None and listener_errors
-                error = ErrorCode.LISTENER_NOT_FOUND if missing else ErrorCode.LEADER_NOT_AVAILABLE
-                leader = NO_LEADER
-            elif len(replicas) < len(image.replicas) or len(isr) < len(image.isr):
-                error = ErrorCode.REPLICA_NOT_AVAILABLE
-            yield make(
-                error_code=error,
-                partition_index=partition_id,
-                leader_id=leader,
-                leader_epoch=image.leader_epoch,
-                replica_nodes=replicas,
-                isr_nodes=isr,
-                offline_replicas=_offline(cluster, image, listener),
-            )
+        replicas = _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
+        isr = _alive(cluster, image.isr, listener) if filter_unavailable else list(image.isr)
+        error = ErrorCode.NONE
+        leader = image.leader
+        broker = cluster.brokers.get(leader)
+        if broker is None or broker.endpoint(listener) is None:
+            missing = broker is not None and listener_errors
+            error = ErrorCode.LISTENER_NOT_FOUND if missing else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_LEADER
+        elif len(replicas) < len(image.replicas) or len(isr) < len(image.isr):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return messages.MetadataResponse.MetadataResponsePartition(
+            error_code=error,
+            partition_index=partition_id,
+            leader_id=leader,
+            leader_epoch=image.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=_offline(cluster, image, listener),
+        )
 
     def metadata_brokers(self, listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
         """The live brokers of a Metadata response."""

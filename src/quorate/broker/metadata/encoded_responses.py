@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
@@ -21,7 +22,7 @@ from quorate.protocol.encoded import EncodedResponse, EncodedStructs
 from quorate.protocol.messages.metadata import MetadataResponse
 
 if TYPE_CHECKING:
-    from quorate.metadata.image import ClusterImage, MetadataImage, TopicImage, TopicsImage
+    from quorate.metadata.image import ClusterImage, MetadataImage, PartitionImage, TopicImage, TopicsImage
 
 Topic = MetadataResponse.MetadataResponseTopic
 Partition = MetadataResponse.MetadataResponsePartition
@@ -33,6 +34,13 @@ _STEP_S = 0.003
 _GROUP = 32
 """Topics, or partitions of a large topic, between two reads of the clock: half a millisecond if none of them
 is cached."""
+
+_KEPT_STATES = 8_192
+"""The number of encoded states of partitions that are cached."""
+
+_INDEX = Struct(">i")
+_INDEX_AT = 2
+"""The position of the partition index in an encoded partition, behind the error code in all versions."""
 
 _KEPT_BYTES = 64 << 20
 """The size of the cache of encoded topics: about a million partitions."""
@@ -58,17 +66,23 @@ class Shape(NamedTuple):
         return self.listener, self.version, self.topic_operations
 
 
+_States = dict[int, tuple["PartitionImage", bytes, bytes]]
+"""Encoded states of partitions by `id(image)`: the image, which keeps the id from being reused, and the
+bytes before and after the partition index. New partitions often share one image."""
+
+
 class _Topics:
     """Encoded topics and brokers for one state of the cluster. `by_shape[shape][topic id]` is (topic, encoded
     topic)."""
 
-    __slots__ = ("brokers", "by_shape", "bytes", "cluster")
+    __slots__ = ("brokers", "by_shape", "bytes", "cluster", "states")
 
     def __init__(self, cluster: ClusterImage | None) -> None:
         self.cluster = cluster
         self.by_shape: dict[tuple[str, int, bool], dict[bytes, tuple[TopicImage, bytes]]] = {}
         self.bytes = 0
         self.brokers: dict[tuple[str, int], EncodedStructs] = {}
+        self.states: dict[tuple[str, int], _States] = {}
 
 
 class EncodedMetadataResponses:
@@ -159,6 +173,7 @@ class EncodedMetadataResponses:
         with_operations = shape.topic_operations and version >= 8
         encode = struct_encoder(MetadataResponse, Topic, version)
         store, kept = self._kept(image, shape)
+        states = store.states.setdefault((shape.listener, version), {})
         chunks = EncodedStructs()
         items = iter(topics)
         ends = time.monotonic() + _STEP_S
@@ -174,22 +189,18 @@ class EncodedMetadataResponses:
                 if found is not None and found[0] is topic:
                     chunks.append(found[1])
                     continue
-                told = view.metadata_topic(topic)
+                described = view.metadata_topic(topic)
                 if with_operations:
-                    told.topic_authorized_operations = TOPIC_OPERATIONS
-                partitions = view.metadata_partitions(
-                    topic, shape.listener, filter_unavailable=version == 0, listener_errors=version >= 6
-                )
-                if len(topic.partitions) <= _GROUP:
-                    told.partitions = list(partitions)
-                else:
-                    encoded = EncodedStructs()
-                    for _ in self._large_topic(partitions, version, encoded):
-                        if time.monotonic() >= ends:
-                            yield
-                            ends = time.monotonic() + _STEP_S
-                    told.partitions = encoded  # type: ignore[assignment]
-                chunk = encode(told)
+                    described.topic_authorized_operations = TOPIC_OPERATIONS
+                partitions = EncodedStructs()
+                rest = _encoded_partitions(view, topic, shape, states)
+                while len(partitions) < len(topic.partitions):
+                    partitions += islice(rest, _GROUP)
+                    if time.monotonic() >= ends:
+                        yield
+                        ends = time.monotonic() + _STEP_S
+                described.partitions = partitions  # type: ignore[assignment]
+                chunk = encode(described)
                 chunks.append(chunk)
                 store.bytes += len(chunk) + _ENTRY_BYTES
                 if store.bytes > _KEPT_BYTES:
@@ -219,16 +230,6 @@ class EncodedMetadataResponses:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
-    @staticmethod
-    def _large_topic(
-        partitions: Iterator[Partition], version: int, encoded: EncodedStructs
-    ) -> Iterator[None]:
-        """Encodes the partitions of a large topic. Yields after each group."""
-        encode = struct_encoder(MetadataResponse, Partition, version)
-        while group := [encode(partition) for partition in islice(partitions, _GROUP)]:
-            encoded += group
-            yield
-
     def _kept(
         self, image: MetadataImage, shape: Shape
     ) -> tuple[_Topics, dict[bytes, tuple[TopicImage, bytes]]]:
@@ -240,3 +241,30 @@ class EncodedMetadataResponses:
             if image.cluster is self._metadata.image.cluster:
                 self._topics = store
         return store, store.by_shape.setdefault(shape.of_topics, {})
+
+
+def _encoded_partitions(
+    view: MetadataCache, topic: TopicImage, shape: Shape, states: _States
+) -> Iterator[bytes]:
+    """The encoded partitions of a topic. Partitions in the same state differ in their index only."""
+    version = shape.version
+    encode = struct_encoder(MetadataResponse, Partition, version)
+    pack = _INDEX.pack
+    for partition_id, image in topic.partitions.items():
+        found = states.get(id(image))
+        if found is not None:
+            yield found[1] + pack(partition_id) + found[2]
+            continue
+        partition = encode(
+            view.metadata_partition(
+                partition_id,
+                image,
+                shape.listener,
+                filter_unavailable=version == 0,
+                listener_errors=version >= 6,
+            )
+        )
+        if len(states) >= _KEPT_STATES:
+            states.clear()
+        states[id(image)] = (image, partition[:_INDEX_AT], partition[_INDEX_AT + _INDEX.size :])
+        yield partition

@@ -30,7 +30,8 @@ _REPLICAS_AT: Final = 23
 _MAX_COUNT: Final = 126  # the largest length whose length + 1 fits into one byte
 _EMPTY: Final = 1
 _REMEMBERED: Final = 8_192
-"""The number of decoded partitions that are cached. Most accesses are to the same few partitions."""
+"""The number of decoded states that are cached. Most accesses are to the same few partitions, and new
+partitions with the same replicas have the same state."""
 
 
 class Form(NamedTuple):
@@ -152,15 +153,17 @@ def _form(version: int, replicas: int, isr: int) -> Form:
 
 
 def decoded(entry: PartitionImage | bytes) -> PartitionImage:
-    """The partition of a table entry."""
-    return _decoded(entry) if isinstance(entry, bytes) else entry
+    """The partition of a table entry. Partitions in the same state share their PartitionImage as long as
+    it is cached."""
+    return _decoded(entry[_REPLICAS_AT:]) if isinstance(entry, bytes) else entry
 
 
 @lru_cache(_REMEMBERED)
-def _decoded(value: bytes) -> PartitionImage:
-    form = known_form(value)
-    fields = form.body.unpack_from(value, _REPLICAS_AT + 1)
+def _decoded(state: bytes) -> PartitionImage:
+    """`state` is a value without the header and the ids of partition and topic."""
+    form = _form_of_state(state)
     count = form.replicas
+    fields = form.body.unpack_from(state, 1)
     replicas, isr = fields[:count], fields[count : count + form.isr]
     leader, leader_epoch, partition_epoch = fields[count + form.isr : count + form.isr + 3]
     return PartitionImage(
@@ -171,3 +174,10 @@ def _decoded(value: bytes) -> PartitionImage:
         leader_epoch=leader_epoch,
         partition_epoch=partition_epoch,
     )
+
+
+def _form_of_state(state: bytes) -> Form:
+    count = state[0] - 1
+    isr = state[1 + 4 * count] - 1
+    forms = (_FORMS.get((version, count, isr)) for version in FRAMES.values())
+    return next(form for form in forms if form is not None and form.size == _REPLICAS_AT + len(state))

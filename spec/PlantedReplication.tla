@@ -37,6 +37,15 @@ IsNewsAgain(b, m) == m.pepoch >= pepoch[b] /\ m.pepoch # View(b).pepoch
 (* For Handled: a request that was sent twice may be handled again.         *)
 Duplicated(q) == {}
 
+(* For Belongs, if requests are handled twice: a response belongs to one    *)
+(* request, and no response to an older request of the same ISR counts.     *)
+AnswersNewest(a) ==
+    LET b == a.to
+        sent == {q \in alters : q.by = b} \cup {x.request : x \in {y \in answers : y.to = b}}
+    IN
+    /\ pending[b] = a.request.isr /\ lepoch[b] = a.request.epoch /\ pepoch[b] = a.request.pepoch
+    /\ \A q \in sent, r \in Replica : q.unfenced[r] <= a.request.unfenced[r]
+
 (* For Shrink, in worlds that need no smaller ISR: nobody is late.          *)
 NobodyIsLate(b) == FALSE
 
@@ -47,7 +56,8 @@ InitApart ==
     LET record == [epoch |-> 1, id |-> 1] IN
     \E apart \in Replica \ {First} :
         /\ meta = <<[leader |-> First, epoch |-> 1, pepoch |-> 1, isr |-> Replica \ {apart}, elr |-> {},
-                     lastKnown |-> None, epochs |-> [r \in Replica |-> 1], fenced |-> {}]>>
+                     lastKnown |-> None, epochs |-> [r \in Replica |-> 1], fenced |-> {},
+                     unfenced |-> [r \in Replica |-> 0]]>>
         /\ seen = [r \in Replica |-> 1]
         /\ alive = [r \in Replica |-> TRUE]
         /\ clean = [r \in Replica |-> TRUE]

@@ -159,9 +159,10 @@ Fence(b) ==
 (* A broker that lives has learned at least its registration.               *)
 Unfence(b) ==
     /\ alive[b] /\ b \in Now.fenced
-    /\ \E m \in IF Now.leader = None
-                THEN Changes(Now, Now.isr, {}, Now.fenced \ {b}, Now.epochs, FALSE)
-                ELSE {[Now EXCEPT !.fenced = @ \ {b}]} :
+    /\ \E m \in LET counted == [Now EXCEPT !.unfenced[b] = @ + 1] IN
+                IF Now.leader = None
+                THEN Changes(counted, Now.isr, {}, Now.fenced \ {b}, Now.epochs, FALSE)
+                ELSE {[counted EXCEPT !.fenced = @ \ {b}]} :
         /\ InBounds(m)
         /\ Publish(Append(meta, m), seen, alive)
         /\ alters' = Current(alters, m)
@@ -182,13 +183,18 @@ Move ==
 (* KIP-903: a member may have restarted since the leader knew it in sync.   *)
 SameIncarnation(q, r) == q.epochs[r] \in {0, Now.epochs[r]}
 
+(* A new member may have been fenced since the leader chose it: the request *)
+(* has the metadata offset of the leader, here a count.  If a copy of the   *)
+(* request was refused, the high watermark no longer waits for the member.  *)
+ChosenSinceUnfenced(q) == \A r \in q.isr \ Now.isr : q.unfenced[r] = Now.unfenced[r]
+
 (* A request that has been handled does not arrive again.                   *)
 Handled(q) == {q}
 
 HandleAlter(q) ==
     /\ q \in alters
     /\ q.by = Now.leader /\ q.epoch = Now.epoch /\ q.broker = Now.epochs[q.by]
-    /\ IF \A r \in q.isr : r \notin Now.fenced /\ SameIncarnation(q, r)
+    /\ IF (\A r \in q.isr : r \notin Now.fenced /\ SameIncarnation(q, r)) /\ ChosenSinceUnfenced(q)
        THEN \E m \in Changes(Now, q.isr, {}, Now.fenced, Now.epochs, FALSE) :
               /\ InBounds(m)
               /\ Publish(Append(meta, m), seen, alive)
@@ -397,7 +403,8 @@ Advance(b) ==
 Request(b, wanted) ==
     /\ alters' = Current(alters \cup
          {[by |-> b, broker |-> Now.epochs[b], epoch |-> lepoch[b], pepoch |-> pepoch[b], isr |-> wanted,
-           epochs |-> [r \in Replica |-> IF r = b THEN Now.epochs[b] ELSE IF r \in wanted THEN match[b][r].broker ELSE 0]]},
+           epochs |-> [r \in Replica |-> IF r = b THEN Now.epochs[b] ELSE IF r \in wanted THEN match[b][r].broker ELSE 0],
+           unfenced |-> [r \in Replica |-> IF r \in wanted \ isr[b] THEN View(b).unfenced[r] ELSE 0]]},
          Now)
     /\ pending' = [pending EXCEPT ![b] = wanted]
 
@@ -442,7 +449,7 @@ HandleAnswer(a) ==
 -----------------------------------------------------------------------------
 Init ==
     /\ meta = <<[leader |-> First, epoch |-> 1, pepoch |-> 1, isr |-> Replica, elr |-> {}, lastKnown |-> None,
-                 epochs |-> [r \in Replica |-> 1], fenced |-> {}]>>
+                 epochs |-> [r \in Replica |-> 1], fenced |-> {}, unfenced |-> [r \in Replica |-> 0]]>>
     /\ seen = [r \in Replica |-> 1]
     /\ alive = [r \in Replica |-> TRUE]
     /\ clean = [r \in Replica |-> TRUE]

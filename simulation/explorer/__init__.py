@@ -5,6 +5,7 @@ invariants need and what is left of the bounds.
 
 bounds              the numbers of replicas, epochs, entries, crashes, late messages, and options
 search              the breadth-first search, and the shortest trace to a violation
+visited             the worlds that a search has visited, as they are or as hashes
 state_space         the actions that are enabled in a world, and the worlds to which they lead
 symmetry            symmetry reduction: worlds that differ in the names of nodes alone count as one
 transition_checker  the invariants of `simulation.checker`, checked for each transition

@@ -15,6 +15,7 @@ from simulation.explorer.serialization import Renaming
 from simulation.explorer.state_space import StateSpace
 from simulation.explorer.symmetry import WorldState
 from simulation.explorer.transition_checker import ViolationError
+from simulation.explorer.visited import ExactWorlds, HashedWorlds, VisitedWorlds
 
 REPORT_INTERVAL_S = 10.0
 
@@ -53,11 +54,12 @@ def explore(
     *,
     max_worlds: int = 1 << 40,
     max_s: float = 1e9,
+    hashed: bool = False,
     write_line: Callable[[str], None] | None = None,
 ) -> ExplorationResult:
     """Explores all worlds within the bounds, until an invariant is broken or a limit is reached.
 
-    Reports progress.
+    With `hashed`, the visited worlds are kept as hashes. Reports progress.
     """
     space, result = StateSpace(bounds), ExplorationResult(bounds)
     started, cpu, reported_at = time.perf_counter(), time.process_time(), time.perf_counter()
@@ -73,7 +75,8 @@ def explore(
         result.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
     first = _pack(space.initial_world())
-    seen: dict[bytes, bytes | None] = {first: None}
+    seen: VisitedWorlds = HashedWorlds() if hashed else ExactWorlds()
+    seen.add(first, None)
     level = [first]
     transitions = 0
     while level:
@@ -83,14 +86,13 @@ def explore(
                 for world in space.successors(_unpack(packed)):
                     transitions += 1
                     key = _pack(world)
-                    if key not in seen:
-                        seen[key] = packed
+                    if seen.add(key, packed):
                         next_level.append(key)
             except ViolationError as e:
                 result.transitions = transitions
                 count(len(next_level))
                 result.violation = str(e)
-                result.trace = _trace_to(space, seen, packed)
+                result.trace = _trace_to(space, seen, first, packed)
                 return result
             if not at & 1023:
                 now = time.perf_counter()
@@ -117,30 +119,27 @@ def _unpack(packed: bytes) -> WorldState:
     return tuple(array("I", packed))
 
 
-def _trace_to(space: StateSpace, seen: dict[bytes, bytes | None], last: bytes) -> list[str]:
+def _trace_to(space: StateSpace, seen: VisitedWorlds, first: bytes, last: bytes) -> list[str]:
     """Returns the actions from the initial world to the violation, each with what happens at it.
 
     The search keeps only the predecessor of each world, so the actions are found again by repeating them
     along the path.
     """
-    path = [last]
-    while (earlier := seen[path[-1]]) is not None:
-        path.append(earlier)
-    path.reverse()
     reported_at: list[str] = []
     names = tuple(range(space.n))  # original node at each place: a canonical world has renamed nodes
 
     def named(text: str) -> str:
         return re.sub(r"\b(n?)(10[1-9])\b", lambda m: f"{m[1]}{names[int(m[2]) - FIRST_ID] + 1}", text)
 
-    wanted: bytes | None
-    for here, wanted in zip(path, [*path[1:], None], strict=True):
+    here = first
+    for wanted in [*seen.path_to(last)[1:], None]:
         step: list[str] = []
         renaming: Renaming | None = None
         try:
             for world in space.successors(_unpack(here), step):
                 after, renaming = space.symmetry.canonical_with_renaming(world)
-                if wanted is not None and _pack(after) == wanted:
+                if wanted is not None and seen.key(packed := _pack(after)) == wanted:
+                    here = packed
                     break
         except ViolationError as e:
             step.append(f"FAILED: {e}")

@@ -39,6 +39,8 @@ class Operators:
         self._brokers = brokers
         self._rng = environment.rng
         self._channel: NodeChannel | None = None
+        self._creating = False
+        """Whether a CreateTopics is in flight, or will be sent soon because one has failed."""
 
     def intervals(self) -> Iterator[tuple[Callable[[], None], float]]:
         """Each action with its mean interval in seconds; 0 means never."""
@@ -55,11 +57,30 @@ class Operators:
         return [f"t{number}" for number in range(self._environment.config.topology.topics)]
 
     def create_missing_topics(self) -> None:
-        """Requests the topics that do not exist."""
-        known = self._controller.image.topics.by_name
-        missing = [name for name in self.topic_names() if name not in known]
-        if missing:
+        """Requests the topics that do not exist, until all of them do.
+
+        One request is in flight at a time: if each failed topic caused a request for all that are missing,
+        the requests would multiply.
+        """
+        missing = self._missing_topics()
+        if missing and not self._creating:
+            self._creating = True
             self._send(self._creation(missing))
+
+    def _missing_topics(self) -> list[str]:
+        known = self._controller.image.topics.by_name
+        return [name for name in self.topic_names() if name not in known]
+
+    def _creation_ended(self) -> None:
+        """Requests the topics again, after a moment, that could not be created or were deleted meanwhile."""
+        if self._missing_topics():
+            self._environment.after((0.2, 1.0), self._create_again)
+        else:
+            self._creating = False
+
+    def _create_again(self) -> None:
+        self._creating = False
+        self.create_missing_topics()
 
     def _creation(self, names: list[str]) -> CreateTopicsRequest:
         topology, work = self._environment.config.topology, self._environment.config.workload
@@ -171,11 +192,11 @@ class Operators:
         try:
             response = await channel.call(request, _REQUEST_S)
         except (NetError, OSError):
-            if isinstance(request, CreateTopicsRequest):
-                self._environment.after((0.2, 1.0), self.create_missing_topics)
-            return
-        if isinstance(response, CreateTopicsResponse):
-            for topic in response.topics:
-                if topic.error_code:
-                    self._environment.trace("op", f"cannot create {topic.name}: {topic.error_message}")
-                    self._environment.after((0.2, 1.0), self.create_missing_topics)
+            pass  # the request may have been carried out
+        else:
+            if isinstance(response, CreateTopicsResponse):
+                for topic in response.topics:
+                    if topic.error_code:
+                        self._environment.trace("op", f"cannot create {topic.name}: {topic.error_message}")
+        if isinstance(request, CreateTopicsRequest):
+            self._creation_ended()

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
 from quorate.broker.replication.alter_partition import AlterPartitionManager
 from quorate.broker.replication.partition import Partition
+from quorate.controller.handlers.alter_partition import alter_partition
 from quorate.log.errors import LogDirFailure
+from quorate.log.partition.producer_state import AppendOrigin
+from quorate.net.errors import RequestTimedOut
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import EncodeError, ErrorCode
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
+from ..controller.support import Cluster
 from .controllers import Leader, ScriptedController, run
 from .fakes import broker, registration
-from .world import Broker, image_of, topic_id_of
+from .world import Broker, batch_of, image_of, topic_id_of
 
 FROM_THE_FUTURE = 30_000
 """An error code that this version does not know."""
@@ -195,5 +199,64 @@ def test_a_partition_missing_in_the_answer_is_requested_again(tmp_path: Path) ->
             topic_id_of("t")
         ] * 2
         await world.close()
+
+    run(body)
+
+
+class TwoConnections:
+    """A channel to a real AlterPartition handler. The first request times out and stays in the network."""
+
+    api_versions = None
+
+    def __init__(self, controller: Cluster) -> None:
+        self.controller = controller
+        self.delayed: AlterPartitionRequest | None = None
+
+    async def send(self, request: AlterPartitionRequest, _deadline: float | None) -> AlterPartitionResponse:
+        encoded = AlterPartitionRequest.decode(request.encode(3), 3)
+        if self.delayed is None:
+            self.delayed = encoded
+            raise RequestTimedOut("no response")
+        return self.handle(encoded)
+
+    def handle(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        response: AlterPartitionResponse = self.controller.run(alter_partition, request, 3).response
+        return response
+
+
+def test_a_delayed_request_does_not_add_a_follower_that_was_fenced_meanwhile(tmp_path: Path) -> None:
+    """The repetition of the request is refused, so the high watermark stops waiting for the follower."""
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        controller = Cluster().brokers(1, 2, 3)
+        controller.topic("t", [1, 2, 3], isr=[1, 3])
+        leader = Broker(tmp_path, controller.image, loop=loop)
+        channel = TwoConnections(controller)
+        sender = AlterPartitionManager(1, cast("ControllerChannel", channel), lambda: 101, loop)
+        leader.replicas.isr_sender = sender
+        partition = leader.replicas.partitions["t", 0]
+        now = leader.clock.now()
+        partition.follower_fetched(2, 102, 0, 0, 0, now)
+        controller.fence(2)
+        while partition.pending_isr is not None:
+            await asyncio.sleep(0.001)
+        leader.publish(controller.image)
+        partition.append(batch_of(b"x"), -1, 0, AppendOrigin.CLIENT)
+        partition.follower_fetched(3, 103, 1, 0, 1, now)
+        assert partition.log.high_watermark == 1
+        controller.fence(2, fenced=False)
+        assert channel.delayed is not None
+        late = channel.handle(channel.delayed)
+        assert late.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
+        assert controller.partition("t").isr == (1, 3)
+
+        leader.publish(controller.image)
+        partition.follower_fetched(2, 102, 1, 0, 1, now)
+        while partition.pending_isr is not None:
+            await asyncio.sleep(0.001)
+        assert controller.partition("t").isr == (1, 3, 2)
+        await sender.close()
+        leader.logs.close()
 
     run(body)

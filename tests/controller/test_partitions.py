@@ -108,6 +108,30 @@ def test_an_isr_grows(version: int, changes: dict[str, Any]) -> None:
     assert (cluster.partition("t").isr, cluster.partition("t").partition_epoch) == ((1, 2), 1)
 
 
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [(1, ErrorCode.INELIGIBLE_REPLICA), (0, ErrorCode.NONE), (None, ErrorCode.NONE)],
+    ids=["chosen before the unfencing", "chosen after the unfencing", "not known"],
+)
+def test_a_new_member_was_chosen_since_it_was_unfenced(before: int | None, code: ErrorCode) -> None:
+    """A delayed copy of a request must not add a member that was refused to a later copy."""
+    cluster = Cluster().brokers(1, 2, 3)
+    topic_id = cluster.topic("t", [1, 2, 3], isr=[1, 3])
+    cluster.fence(2).fence(2, fenced=False)
+    unfenced = cluster.image.provenance.offset
+    offset = -1 if before is None else unfenced - before
+    _, answer = alter(cluster, topic_id, new_isr_with_epochs=isr(1, 2, 3), metadata_offset=offset)
+    assert ErrorCode(answer.error_code) == code
+
+
+def test_a_member_of_the_isr_is_not_checked_again_when_the_isr_changes() -> None:
+    """After a restart from a snapshot a controller knows only the end of the snapshot as such an offset."""
+    cluster = Cluster().brokers(1, 2, 3)
+    topic_id = cluster.topic("t", [1, 2, 3])
+    _, answer = alter(cluster, topic_id, new_isr_with_epochs=isr(1, 2), metadata_offset=0)
+    assert (answer.error_code, answer.isr) == (0, [1, 2])
+
+
 def test_an_unchanged_isr_is_answered_without_a_record() -> None:
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2])

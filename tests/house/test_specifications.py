@@ -44,6 +44,18 @@ def test_a_configuration_names_what_its_module_defines(configuration: Path) -> N
     assert names - defined == set()
 
 
+def test_the_rules_are_where_the_description_says() -> None:
+    rows = re.findall(r"^\| (.+) \| `(\S+\.py)`: (.+) \|$", (SPEC / "README.md").read_text(), re.MULTILINE)
+    assert rows
+    specification = (SPEC / "Replication.tla").read_text()
+    for rules, file, functions in rows:
+        source = (SPEC.parent / "src" / "quorate" / file).read_text()
+        for rule in re.findall(r"`(\w+)`", rules):
+            assert re.search(rf"^{rule}\(.*\) ==", specification, re.MULTILINE), rule
+        for function in re.findall(r"`(\w+)`", functions):
+            assert f"def {function}(" in source, function
+
+
 def run_tlc(configuration: Path, states: Path) -> str:
     """The output of TLC."""
     assert TLC_CLASSPATH is not None

@@ -86,3 +86,4 @@ def test_a_loaded_snapshot_stands_before_its_end_offset() -> None:
     image = load_snapshot(100, 7, [Batch(1, 1, values=[value])])
     assert image.provenance == (99, 7, 30)
     assert image.cluster.brokers[3].registered_offset == 99
+    assert image.cluster.brokers[3].unfenced_offset == 99

@@ -178,6 +178,18 @@ def test_a_broker_registers_and_changes() -> None:
     assert not replay(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=10), base=image).cluster.brokers
 
 
+@pytest.mark.parametrize("unfencing", [registration(10, fenced=-1), r.UnfenceBrokerRecord(id=1, epoch=10)])
+def test_a_registration_has_the_offset_of_the_record_that_last_unfenced_it(unfencing: Data) -> None:
+    image = replay(broker())
+    assert image.cluster.brokers[1].unfenced_offset == 0
+    image = replay(unfencing, base=image)
+    assert image.cluster.brokers[1].unfenced_offset == 1
+    image = replay(unfencing, registration(10, log_dirs=[D3]), registration(10, fenced=1), base=image)
+    assert image.cluster.brokers[1].unfenced_offset == 1
+    image = replay(unfencing, base=image)
+    assert image.cluster.brokers[1].unfenced_offset == 5
+
+
 def test_old_fencing_records_still_replay() -> None:
     image = replay(broker(), r.UnfenceBrokerRecord(id=1, epoch=10))
     assert not image.cluster.brokers[1].fenced

@@ -20,6 +20,7 @@ from simulation.explorer.replica_table import Outcome
 from simulation.explorer.search import ExplorationResult, explore
 from simulation.explorer.state_space import StateSpace
 from simulation.explorer.symmetry import WorldState
+from simulation.explorer.visited import HashedWorlds
 from tests.simulation import planted
 
 Patch = pytest.MonkeyPatch
@@ -148,6 +149,29 @@ def test_the_trace_names_nodes_and_messages(monkeypatch: Patch) -> None:
     assert "1. n1's election timer goes off\n    n1 is prospective in epoch 0" in trace
     assert "n1's Vote(epoch 1, log 0-0) to n3 is late" in trace
     assert trace.endswith("FAILED: one vote an epoch: n3 votes for 2 and 1 in epoch 1")
+
+
+def test_a_search_with_hashes_visits_the_same_worlds() -> None:
+    bounds = SMALL_WORLDS["everybody crashes"]
+    exact, hashed = explore(bounds), explore(bounds, hashed=True)
+    assert hashed.complete
+    assert (hashed.worlds, hashed.transitions, hashed.depth) == (exact.worlds, exact.transitions, exact.depth)
+
+
+def test_a_search_with_hashes_finds_the_same_trace(monkeypatch: Patch) -> None:
+    planted.vote_twice(monkeypatch)
+    bounds = Bounds(epochs=1, entries=0, crashes=0, late_messages=1)
+    assert trace_of(explore(bounds, hashed=True)) == trace_of(explore(bounds))
+
+
+def test_a_table_of_hashes_keeps_its_worlds_when_it_grows() -> None:
+    worlds = [number.to_bytes(8) for number in range(200_000)]
+    visited = HashedWorlds()
+    for predecessor, world in zip([None, *worlds], worlds, strict=False):
+        assert visited.add(world, predecessor)
+    assert not any(visited.add(world, None) for world in worlds)
+    assert len(visited) == len(worlds)
+    assert visited.path_to(worlds[-1]) == [visited.key(world) for world in worlds]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from quorate.controller.replication.partition_change import PartitionChangeBuild
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import ProducerStates
 from simulation.checker.invariants import InvariantError
-from simulation.replication.cluster import run_cluster
-from simulation.replication.config import ReplicationConfig
+from simulation.replication.cluster import Cluster, run_cluster
+from simulation.replication.config import ReplicationConfig, Topology
+from simulation.replication.operators import Operators
 from simulation.replication.runner import run_seed
 
 Patch = pytest.MonkeyPatch
@@ -51,6 +53,29 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
         return trace, cluster.events, cluster.now
 
     assert history(6) == history(6)
+
+
+def test_topics_that_cannot_be_created_are_requested_one_request_after_the_other(monkeypatch: Patch) -> None:
+    requests: list[float] = []
+    topology = Topology(brokers=2, replicas=3, topics=3)
+    cluster = Cluster(ReplicationConfig(seed=1, topology=topology))
+    creation = Operators._creation
+
+    def counted(self: Operators, names: list[str]) -> Any:
+        requests.append(cluster.now)
+        return creation(self, names)
+
+    monkeypatch.setattr(Operators, "_creation", counted)
+    with cluster.running():
+        cluster.controller.start()
+        for broker in cluster.brokers.values():
+            broker.start()
+        cluster.run(60, lambda: all(broker.server is not None for broker in cluster.brokers.values()))
+        for _ in range(3):
+            cluster.operators.create_missing_topics()
+        cluster.run(20, events=20_000)
+    assert len(requests) > 10
+    assert min(later - sooner for sooner, later in pairwise(requests)) >= 0.2
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ SNAPSHOT_PREFIX_DIGEST: Final = 10012
 SNAPSHOT_SAME_PREFIX: Final = 10013
 FORWARDED_REQUEST_ID: Final = 10014
 FORWARDED_REQUEST_UNANSWERED_ATTEMPTS: Final = 10015
+ISR_METADATA_OFFSET: Final = 10016
 
 REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     START_TIME_MS: (
@@ -90,6 +91,10 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     FORWARDED_REQUEST_UNANSWERED_ATTEMPTS: (
         ("EnvelopeRequest.unanswered_attempts",),
         "the number of earlier attempts without a definite response: they may have been carried out",
+    ),
+    ISR_METADATA_OFFSET: (
+        ("AlterPartitionRequest.PartitionData.metadata_offset",),
+        "metadata offset that the leader had reached when it chose the ISR; -1 not known",
     ),
 }
 """Number to (where the field is, what it means)."""

@@ -45,6 +45,11 @@ class MetadataCache:
     def __init__(self, image: MetadataImage = EMPTY) -> None:
         self.image = image
 
+    @property
+    def offset(self) -> int:
+        """The offset of the last record in the image, -1 before the first."""
+        return self.image.provenance.offset
+
     # --- topics -----------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicImage | None:

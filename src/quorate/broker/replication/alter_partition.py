@@ -149,6 +149,7 @@ class AlterPartitionManager:
                 partition_index=index,
                 leader_epoch=pending.leader_epoch,
                 partition_epoch=pending.partition_epoch,
+                metadata_offset=pending.metadata_offset,
             )
             if sends_epochs:
                 data.new_isr_with_epochs = [

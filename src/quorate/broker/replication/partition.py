@@ -365,8 +365,8 @@ class Partition:
             self._request_isr(kept, expands=False)
 
     def _request_isr(self, isr: tuple[int, ...], *, expands: bool) -> None:
-        pending = PendingIsr(isr, expands, self.leader_epoch, self.partition_epoch)
-        self.pending_isr = pending
+        offset = self._host.metadata.offset
+        pending = self.pending_isr = PendingIsr(isr, expands, self.leader_epoch, self.partition_epoch, offset)
         self._host.alter_isr(self, pending)
 
     def isr_altered(

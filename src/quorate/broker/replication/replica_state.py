@@ -62,3 +62,5 @@ class PendingIsr:
     expands: bool
     leader_epoch: int
     partition_epoch: int
+    metadata_offset: int
+    """The offset of the metadata that the ISR was chosen by. A repetition of the request keeps it."""

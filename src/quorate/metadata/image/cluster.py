@@ -32,7 +32,8 @@ class BrokerRegistration:
     has no start time. `cordoned_log_dirs` is None until a heartbeat has named them (KIP-1066).
 
     `registered_offset` is the offset of the RegisterBrokerRecord, or the last offset of a snapshot that
-    contains it. It is not compared, because a snapshot does not preserve it.
+    contains it. `unfenced_offset` is the offset of the last record that unfenced the broker, and
+    `registered_offset` without one. Both are not compared, because a snapshot does not preserve them.
     """
 
     id: int
@@ -49,6 +50,7 @@ class BrokerRegistration:
     unknown_tags: NestedTags = ()
     cordoned_log_dirs: tuple[bytes, ...] | None = None
     registered_offset: int = field(default=-1, compare=False)
+    unfenced_offset: int = field(default=-1, compare=False)
 
     @property
     def active(self) -> bool:

@@ -70,6 +70,7 @@ class ClusterBuilder:
                 if record.cordoned_log_dirs is None
                 else tuple(record.cordoned_log_dirs),
                 registered_offset=offset,
+                unfenced_offset=offset,
             ),
         )
 
@@ -98,7 +99,8 @@ class ClusterBuilder:
     def unfence(self, record: UnfenceBrokerRecord, offset: int) -> None:
         """Marks a broker as not fenced."""
         broker = self._broker(record.id, record.epoch)
-        self.brokers = self.brokers.set(record.id, _changed(broker, fenced=False))
+        if broker.fenced:
+            self.brokers = self.brokers.set(record.id, replace(broker, fenced=False, unfenced_offset=offset))
 
     def change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
         """Changes some fields of a registration."""
@@ -113,6 +115,8 @@ class ClusterBuilder:
         fenced, shutdown = _FENCING[record.fenced], _SHUTDOWN[record.in_controlled_shutdown]
         if fenced is not None:
             changes["fenced"] = fenced
+            if broker.fenced and not fenced:
+                changes["unfenced_offset"] = offset
         if shutdown is not None:
             changes["in_controlled_shutdown"] = shutdown
         if record.log_dirs:

@@ -8,6 +8,7 @@ Versions
 
 from __future__ import annotations
 
+from quorate.protocol import our_tags
 from quorate.protocol.schema import (
     ZERO_UUID,
     Request,
@@ -38,6 +39,7 @@ class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+", list
         )
         leader_recovery_state: int8 = 0
         partition_epoch: int32 = 0
+        metadata_offset: int64 = field(default=-1, tag=our_tags.ISR_METADATA_OFFSET, ignorable=True)
 
     class TopicData(Struct):
         topic_id: uuid = ZERO_UUID

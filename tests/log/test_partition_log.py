@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition.producer_state import AppendOrigin
@@ -17,6 +18,7 @@ from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records import batch as b
 from quorate.records.batch import Compression, build_batch, build_control_batch, iter_batches, parse_header
+from quorate.records.errors import InvalidRecordError
 
 from .logs import NOW, TOPIC_ID, contents, files_of, open_log, put
 
@@ -249,6 +251,18 @@ def test_the_first_record_of_a_time_is_found(long_log) -> None:
         assert long_log.offset_for_timestamp(NOW + i) == (NOW + i, 2 * i, 0)
     assert long_log.offset_for_timestamp(NOW - 1000) == (NOW, 0, 0)
     assert long_log.offset_for_timestamp(NOW + 300) is None
+
+
+def test_a_search_fails_at_a_record_above_the_limit_of_decompressed_records(tmp_path: Path) -> None:
+    """As in Kafka, where the limit may be lowered after larger records were stored."""
+    rows = [(None, b"v" * size, [], NOW + i) for i, size in enumerate((10, 1000, 10))]
+    log = open_log(tmp_path)
+    log.append_as_leader(build_batch(rows, compression=Compression.GZIP), 0, NOW)
+    log.update_config(LogConfig(max_decompressed_message_bytes=500))
+    assert log.offset_for_timestamp(NOW) == (NOW, 0, 0)
+    for search in (lambda: log.offset_for_timestamp(NOW + 2), log.offset_of_max_timestamp):
+        with pytest.raises(InvalidRecordError, match="exceeds the configured maximum record size of 500"):
+            search()
 
 
 def test_times_below_the_log_start_are_passed_over(long_log) -> None:

@@ -224,3 +224,25 @@ def test_another_codec_does_not_change_the_records(target: str, monkeypatch: pyt
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 7)
     assert verify_crc(valid.data)
     assert [(r.key, r.value, r.headers, r.timestamp) for r in decode_records(valid.data)] == rows
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_a_record_that_is_too_large_when_decompressed_is_refused(codec: Compression) -> None:
+    rows = [(None, b"small", [], NOW), (None, b"v" * 1000, [], NOW)]
+    encoded = bytearray()
+    encode_one(encoded, 1, 0, None, b"v" * 1000)
+    size = len(encoded) - 2  # without the two bytes of the size itself
+    data = build_batch(rows, compression=codec)
+    assert not validate(data, max_decompressed_message_bytes=size).changed
+    with pytest.raises(InvalidRecordError) as refused:
+        validate(data, max_decompressed_message_bytes=size - 1)
+    assert refused.value.message == (
+        f"Invalid record size: {size} exceeds the configured maximum record size of {size - 1}."
+    )
+
+
+def test_the_limit_of_decompressed_records_does_not_apply_to_others() -> None:
+    """Nor to a compressed batch whose records together are larger, but each of which is not."""
+    assert not validate(build_batch(ROWS), max_decompressed_message_bytes=1).changed
+    many = build_batch([(None, b"v" * 100, [], NOW)] * 50, compression=Compression.GZIP)
+    assert not validate(many, max_decompressed_message_bytes=120).changed

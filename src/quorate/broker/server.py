@@ -23,6 +23,7 @@ from quorate.broker.replication.alter_partition import AlterPartitionManager
 from quorate.broker.replication.directory_assignments import DirectoryAssignments
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
+from quorate.broker.replication.replication_quota import ReplicationQuotas
 from quorate.broker.topic_creation import TopicCreator
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError
@@ -35,7 +36,7 @@ from quorate.metadata.features import (
     KRAFT_VERSION,
     supported_features,
 )
-from quorate.metadata.image import MetadataDelta
+from quorate.metadata.image import EMPTY, MetadataDelta
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import random_uuid
@@ -136,6 +137,7 @@ class BrokerServer:
             storage_failed=self._storage_failed,
             assign_directory=self._assign_directory,
             directory_id_of=self.directory_ids.__getitem__,
+            quotas=ReplicationQuotas(self.node_id, config),
         )
         self.creator = TopicCreator(config, self.channel, self._publisher, loop)
         sessions = FetchSessions(
@@ -247,6 +249,7 @@ class BrokerServer:
         await self._load_logs()
         self._take_over(self._publisher.start_publishing())
         self._publisher.subscribe("topic configurations", self._configs_changed)
+        self._publisher.subscribe("replication quotas", self.replicas.quotas.apply_delta)
         self._publisher.subscribe("replica manager", self.replicas.apply_delta)
         self._publisher.subscribe("registration", self._registration_changed)
         self._publisher.subscribe("coordinators", self._coordinators.apply_delta)
@@ -314,14 +317,13 @@ class BrokerServer:
         # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
-            self.replicas.online_directories = frozenset(
-                self.directory_ids[directory] for directory in readable
-            )
+            self.replicas.online_directories = frozenset(self.directory_ids[path] for path in readable)
         # Before the replicas are started: a directory that could not be loaded is not a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.has_unread_directory = True
                 self.replicas.go_offline((), self.directory_ids.get(directory))
+        self.replicas.quotas.apply_delta(MetadataDelta(EMPTY, image))
         self.replicas.apply_image(image)
         logger.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
@@ -479,8 +481,7 @@ class BrokerServer:
 
 def _not_controller(_context: Any, _request: Any) -> Any:
     raise KafkaError(
-        ErrorCode.NOT_CONTROLLER,
-        "This is a broker: registrations and heartbeats go to the active controller.",
+        ErrorCode.NOT_CONTROLLER, "Registrations and heartbeats go to the active controller, not to a broker."
     )
 
 

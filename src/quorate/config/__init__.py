@@ -3,6 +3,7 @@
 - definitions: types, validation and errors of keys
 - broker_defs, coordinator_defs, security_defs: the tables of the keys of a node
 - topic_defs, group_defs: the tables of the keys of topics, groups and client metrics subscriptions
+- without_effect: the keys that are accepted without an effect, and why
 - docs: the documentation of the keys, imported only on request
 - listeners: parses lists of listeners and of addresses
 - cordoned_dirs: the log directories that get no new replicas

@@ -21,6 +21,7 @@ from quorate.config.listeners import (
 )
 from quorate.config.node_rules import check
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.config.without_effect import WITHOUT_EFFECT, warnings_for
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _PREFIXES = (
     "rsm.config.",
     "rlmm.config.",
     "metric.reporters.",
-    "config.providers",
+    "config.providers.",
 )
 """Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
 
@@ -88,6 +89,13 @@ class KafkaConfig:
                 self._values[name] = None  # `key=` unsets a key, as in Kafka's sample files
             else:
                 self._values[name] = definition.parse(text)
+        self.warnings += warnings_for(
+            name
+            for name in self.originals
+            if name in WITHOUT_EFFECT
+            and name in self._values
+            and self._values[name] != BROKER_CONFIGS[name].default_value()
+        )
         check(self)
 
     @classmethod

@@ -10,6 +10,8 @@ from quorate.records.batch import TimestampType
 from quorate.records.compression import Compression
 
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
+MAX_RECORD_BYTES = 2147483639
+"""The default of max.decompressed.message.bytes, the largest array in Java: no limit."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +27,7 @@ class LogConfig:
     retention_bytes: int = -1
     retention_ms: int = 604800000
     max_message_bytes: int = 1048588
+    max_decompressed_message_bytes: int = MAX_RECORD_BYTES
     index_interval_bytes: int = 4096
     delete_retention_ms: int = 86400000
     min_compaction_lag_ms: int = 0
@@ -130,6 +133,7 @@ _READERS.update(
         "retention.bytes",
         "retention.ms",
         "max.message.bytes",
+        "max.decompressed.message.bytes",
         "index.interval.bytes",
         "delete.retention.ms",
         "min.compaction.lag.ms",

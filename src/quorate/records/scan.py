@@ -87,6 +87,17 @@ def walk_deltas(body: bytes | bytearray, count: int) -> Iterator[tuple[int, int]
         yield timestamp_delta, offset_delta
 
 
+def walk_sizes(body: bytes | bytearray | memoryview, count: int) -> Iterator[int]:
+    """Yields the size of each record, without the bytes of the size itself. Raises InvalidRecordError."""
+    pos, end = 0, len(body)
+    for _ in range(count):
+        size, pos = decode(body, pos, end)
+        if size < 0 or pos + size > end:
+            raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
+        yield size
+        pos += size
+
+
 def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
     """Checks the record at `pos`. Returns (next position, timestamp delta, offset delta, whether the key
     is null)."""

@@ -27,7 +27,7 @@ from quorate.records.batch import (
 from quorate.records.compression import Compression
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP
-from quorate.records.scan import ScanResult, scan_records, walk_deltas
+from quorate.records.scan import ScanResult, scan_records, walk_deltas, walk_sizes
 from quorate.records.varint import Buffer
 
 MAX_RECORD_ERRORS = 1000
@@ -41,6 +41,8 @@ class ProduceRules(Protocol):
 
     @property
     def max_message_bytes(self) -> int: ...
+    @property
+    def max_decompressed_message_bytes(self) -> int: ...
     @property
     def message_timestamp_type(self) -> TimestampType: ...
     @property
@@ -87,6 +89,9 @@ def validate_produced(
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     find_null_keys = rules.compacts and not header.is_control
     body = bytes(body)
+    if source is not Compression.NONE and len(body) > rules.max_decompressed_message_bytes:
+        for size in walk_sizes(body, header.count):
+            check_record_size(size, rules.max_decompressed_message_bytes)
     scan = scan_records(body, header.count, find_null_keys=find_null_keys)
     if scan.null_keys:
         errors = tuple(
@@ -122,6 +127,14 @@ def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
             ErrorCode.MESSAGE_TOO_LARGE,
             f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the "
             f"maximum configured value of {max_message_bytes}.",
+        )
+
+
+def check_record_size(size_bytes: int, limit: int) -> None:
+    """Raises InvalidRecordError for a record of a compressed batch above `max.decompressed.message.bytes`."""
+    if size_bytes > limit:
+        raise InvalidRecordError(
+            f"Invalid record size: {size_bytes} exceeds the configured maximum record size of {limit}."
         )
 
 

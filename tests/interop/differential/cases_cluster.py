@@ -46,6 +46,9 @@ FEATURES = (
     ("group.version", 0, 3), ("group.version", 1, 1), ("group.version", 2, 1), ("transaction.version", 0, 2),
     ("transaction.version", 1, 2), ("share.version", 1, 1), ("eligible.leader.replicas.version", 0, 2),
     ("streams.version", 1, 1),
+    # Downgrades from 33: 33 and 32 changed records, 31 did not.
+    *(("metadata.version", level, how) for level in (33, 32, 31, 30, 29, 8) for how in (1, 2, 3)),
+    ("metadata.version", 34, 1), ("metadata.version", 34, 2), ("metadata.version", 34, 3), ("metadata.version", 6, 3),
 )  # fmt: skip
 
 

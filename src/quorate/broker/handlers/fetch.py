@@ -5,7 +5,8 @@ last fetched epoch, diverging epochs; 13: topic ids; 15: replica state in a tagg
 (KIP-951); 18: the follower's high watermark.
 
 Records are file regions in the response and are sent without a copy in Python. A request without enough
-data waits in `quorate.broker.replication.purgatory`. Not supported: quotas.
+data waits in `quorate.broker.replication.purgatory`. Not supported: quotas of
+clients.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from quorate.broker.handlers.fetch_steps import (
 )
 from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
-from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
+from quorate.broker.replication.log_reader import (
+    FetchParams,
+    Isolation,
+    ReadResult,
+    is_ready,
+    read,
+    record_throttled,
+)
 from quorate.broker.replication.purgatory import DelayedFetch
 from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
@@ -163,11 +171,11 @@ class FetchHandler:
             ):
                 at_once = True
         if at_once or size >= params.min_bytes:
-            return self._finish(context, fetch, answers, keys, wanted, results)
+            return self._finish(context, fetch, answers, keys, wanted, params, results)
 
         def finish() -> FetchResponse:
             again = read(services.replicas, params, wanted, note_follower=False)
-            return self._finish(context, fetch, answers, keys, wanted, again)
+            return self._finish(context, fetch, answers, keys, wanted, params, again)
 
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]
         return DelayedFetch(
@@ -185,8 +193,10 @@ class FetchHandler:
         answers: dict[PartitionKey, PartitionAnswer],
         keys: list[PartitionKey],
         wanted: list[FetchPartition],
+        params: FetchParams,
         results: list[ReadResult],
     ) -> FetchResponse:
+        record_throttled(self._services.replicas, params, wanted, results)
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
         self._steps.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
         read_answers.update(answers)

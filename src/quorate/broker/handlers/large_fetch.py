@@ -24,7 +24,13 @@ from quorate.broker.replication.fetch_session import (
     IncrementalFetchContext,
     PartitionKey,
 )
-from quorate.broker.replication.log_reader import FetchParams, ReadResult, missing_bytes, read
+from quorate.broker.replication.log_reader import (
+    FetchParams,
+    ReadResult,
+    missing_bytes,
+    read,
+    record_throttled,
+)
 from quorate.broker.replication.purgatory import Wakeup
 from quorate.broker.replication.replica_selector import LEADER
 from quorate.net.turns import Rounds
@@ -91,6 +97,7 @@ class LargeFetch:
             if not self._due:
                 await self._wait()
                 await take_turns(self._read(note_follower=False))
+            await take_turns(self._record_throttled())
         response = FetchResponse()
         await take_turns(self._finish(response))
         await take_turns(self._forget())
@@ -158,6 +165,13 @@ class LargeFetch:
             yield
         if size >= self._params.min_bytes:
             self._due = True
+
+    def _record_throttled(self) -> Iterator[None]:
+        for some in _pieces(zip(self._wanted, self._results, strict=True)):
+            record_throttled(
+                self._services.replicas, self._params, [part for part, _ in some], [read for _, read in some]
+            )
+            yield
 
     async def _wait(self) -> None:
         """Waits until the partitions have enough bytes or an error, or the client's time is over."""

@@ -10,6 +10,7 @@
     replica_fetcher_manager  starts and stops fetchers
     replica_fetcher          copies partitions from one leader
     fetch_session_handler    fetch sessions of the fetcher
+    replication_quota        limits the rate of throttled replicas (KIP-73)
     alter_partition          sends ISR changes to the controller
     directory_assignments    reports log directories to the controller
 

@@ -177,7 +177,9 @@ def _read_log(
             f"{end}.",
         )
     upper = upper_offset(log, params.isolation)
-    if offset < upper and (max_bytes > 0 or min_one):
+    if manager.quotas.leader.is_active and throttles(manager, params, partition):
+        pass  # the Fetch still counts as one of the follower, and brings it the high watermark
+    elif offset < upper and (max_bytes > 0 or min_one):
         data = log.read(offset, max_bytes, upper_offset=upper, min_one=min_one)
         result.parts = data.parts
         result.size = data.size
@@ -210,6 +212,35 @@ def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | Non
     return (epoch, end) if epoch < part.last_fetched_epoch or end < part.fetch_offset else None
 
 
+def throttles(manager: ReplicaManager, params: FetchParams, partition: Partition) -> bool:
+    """Whether this leader holds back the data of a partition because its replication limit is exceeded. A
+    follower in the ISR always gets its data: it would drop out of the ISR otherwise."""
+    quota = manager.quotas.leader
+    return (
+        params.is_from_follower
+        and params.replica_id not in partition.isr
+        and quota.holds_back(partition.topic, partition.partition, manager.clock.now())
+    )
+
+
+def record_throttled(
+    manager: ReplicaManager,
+    params: FetchParams,
+    wanted: Sequence[FetchPartition],
+    results: Sequence[ReadResult],
+) -> None:
+    """Counts what a response sends to a follower in throttled partitions."""
+    quota = manager.quotas.leader
+    if quota.is_active and params.is_from_follower:
+        size = sum(
+            result.size
+            for part, result in zip(wanted, results, strict=True)
+            if quota.is_throttled(part.topic or "", part.partition)
+        )
+        if size:
+            quota.record(size, manager.clock.now())
+
+
 def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition]) -> bool:
     """Whether a waiting Fetch can be answered: it has enough bytes, or a partition has an error or a
     divergence to report."""
@@ -232,7 +263,8 @@ def missing_bytes(
         upper = upper_offset(log, params.isolation)
         if part.fetch_offset > upper or part.fetch_offset < log.log_start_offset:
             return 0  # truncated or deleted since the first read
-        if part.fetch_offset < upper:
+        throttled = manager.quotas.leader.is_active and throttles(manager, params, partition)
+        if part.fetch_offset < upper and not throttled:
             if missing <= 1:
                 return 0
             missing -= log.read(part.fetch_offset, part.max_bytes, upper_offset=upper, min_one=True).size

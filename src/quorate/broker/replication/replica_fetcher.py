@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.partition import Partition
+    from quorate.broker.replication.replication_quota import ReplicationQuotas
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.directories.manager import LogManager
     from quorate.log.partition.partition_log import PartitionLog
@@ -51,6 +52,7 @@ class FetcherHost(Protocol):
     clock: Clock
     logs: LogManager
     metadata: MetadataCache
+    quotas: ReplicationQuotas
 
     def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
@@ -65,6 +67,9 @@ class _FetchState:
     leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
+    in_sync: bool
+    """Whether the log had reached the leader's high watermark after the last response, or the replica is in
+    the ISR before the first one."""
     delayed_until: float = 0.0
     failures: int = 0
     """Unexpected errors since the last response that could be used."""
@@ -114,8 +119,13 @@ class ReplicaFetcher:
         if known is None and log.log_end_offset > log.high_watermark:
             partition.truncate_to(log.high_watermark)
             self._host.logs.lower_checkpoints([log])
+        image = self._host.metadata.partition(partition.topic, partition.partition)
         self._states[(partition.topic_id, partition.partition)] = _FetchState(
-            partition, partition.leader_epoch, log.log_end_offset, -1 if known is None else known
+            partition,
+            partition.leader_epoch,
+            log.log_end_offset,
+            -1 if known is None else known,
+            in_sync=image is not None and self._host.node_id in image.isr,
         )
 
     def remove(self, partition: Partition) -> bool:
@@ -157,6 +167,8 @@ class ReplicaFetcher:
         """Sends one Fetch and processes its response. Returns False if the fetcher should pause."""
         now = self._loop.time()
         due = {key: state for key, state in self._states.items() if state.delayed_until <= now}
+        if self._host.quotas.follower.is_active:
+            due = self._without_throttled(due)
         if not due:
             return False
         channel = self._leader_channel()
@@ -177,6 +189,20 @@ class ReplicaFetcher:
         self._process_response(due, response)
         await self._handle_out_of_range_partitions()
         return True
+
+    def _without_throttled(
+        self, due: dict[TopicIdPartition, _FetchState]
+    ) -> dict[TopicIdPartition, _FetchState]:
+        """Leaves out throttled partitions while the limit is exceeded. Replicas in sync are never left out:
+        they would drop out of the ISR."""
+        quota = self._host.quotas.follower
+        if not quota.is_exceeded(self._host.clock.now()):
+            return due
+        return {
+            key: state
+            for key, state in due.items()
+            if state.in_sync or not quota.is_throttled(state.partition.topic, state.partition.partition)
+        }
 
     def _process_response(self, due: dict[TopicIdPartition, _FetchState], response: FetchResponse) -> None:
         """Processes the data of each partition that is still copied in the same leader epoch. The leader
@@ -361,6 +387,10 @@ class ReplicaFetcher:
                 log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
             state.fetch_offset = log.log_end_offset
             state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+            quota = self._host.quotas.follower
+            if quota.is_active and quota.is_throttled(partition.topic, partition.partition):
+                quota.record(len(records), self._host.clock.now())
+        state.in_sync = state.fetch_offset >= data.high_watermark
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
+from quorate.broker.replication.replication_quota import ReplicationQuotas
 from quorate.log.directories.manager import RESERVED_DIRECTORY_IDS
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.producer_state import AppendOrigin
@@ -77,6 +78,7 @@ class ReplicaManager:
         storage_failed: Callable[[LogDirFailure], None] | None = None,
         assign_directory: Callable[[bytes, int, bytes], None] | None = None,
         directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16),
+        quotas: ReplicationQuotas | None = None,
     ) -> None:
         """`make_fetchers` is called when the first partition is followed: a broker of a cluster of one
         needs no fetchers. `storage_failed` is called when reading or writing a log shows that its
@@ -96,6 +98,7 @@ class ReplicaManager:
         self.storage_failed = storage_failed
         self.assign_directory = assign_directory
         self.directory_id_of = directory_id_of
+        self.quotas = quotas or ReplicationQuotas(node_id)
         self.is_shutting_down = False
         self.accepts_appends = True
         """False during a controlled shutdown without a reachable controller, which could move the

@@ -77,8 +77,8 @@ auto.leader.rebalance.enable  Whether leaderships go back to the preferred repli
 leader.imbalance.check.interval.seconds  Time between two checks for partitions that are not led by their
     preferred replica.
 message.max.bytes  Largest batch of records, as compressed, that is taken.
-max.decompressed.message.bytes  Largest record of a compressed batch, decompressed; without effect here,
-    where the records of a batch are at most 100 MiB.
+max.decompressed.message.bytes  Largest record of a compressed batch, decompressed. The records of a batch
+    are at most 100 MiB here in any case.
 compression.type  Compression of logs: a codec, uncompressed, or producer for whatever the producer used.
 compression.gzip.level  Level for gzip.
 compression.lz4.level  Level for lz4.
@@ -136,11 +136,10 @@ replica.selector.class  Class that chooses the replica a consumer reads from; of
     org.apache.kafka.common.replica.RackAwareReplicaSelector the effect is built in, others have none.
 follower.fetch.last.tiered.offset.enable  Whether a new follower begins after the records that remote
     storage has; without effect here.
-leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without
-    effect here.
-follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower;
+leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers.
+follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower.
+replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories;
     without effect here.
-replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories.
 fetch.max.bytes  Bytes in the answer to a fetch, a first batch aside.
 fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting fetches; without effect here.
 producer.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting writes; without effect here.

@@ -34,9 +34,8 @@ message.timestamp.type  CreateTime keeps the producer's timestamps, LogAppendTim
 message.timestamp.before.max.ms  How far behind the broker's clock a producer's timestamp may be.
 message.timestamp.after.max.ms  How far ahead of the broker's clock a producer's timestamp may be.
 leader.replication.throttled.replicas  Replicas whose leader's sending is throttled (partition:broker, or
-    *); without effect here.
-follower.replication.throttled.replicas  Replicas whose fetching is throttled (partition:broker, or *);
-    without effect here.
+    *).
+follower.replication.throttled.replicas  Replicas whose fetching is throttled (partition:broker, or *).
 remote.storage.enable  Whether segments are also kept in remote storage (not available here).
 local.retention.ms  How long segments stay on local disk beside remote storage; -2 for retention.ms.
 local.retention.bytes  Bytes that stay on local disk beside remote storage; -2 for retention.bytes.
@@ -46,8 +45,8 @@ remote.log.copy.disable  Stops copying to remote storage.
 remote.log.delete.on.disable  Deletes what remote storage holds when it is switched off.
 errors.deadletterqueue.group.enable  Whether the topic may be the dead-letter queue of share groups; without
     effect here.
-max.decompressed.message.bytes  Largest record of a compressed batch, decompressed; without effect here,
-    where the records of a batch are at most 100 MiB.
+max.decompressed.message.bytes  Largest record of a compressed batch, decompressed. The records of a batch
+    are at most 100 MiB here in any case.
 internal.segment.bytes  Segment size without the lower limit, for tests.
 consumer.session.timeout.ms  Silence after which a member of this consumer group is removed.
 consumer.heartbeat.interval.ms  Time between two heartbeats of this consumer group's members.

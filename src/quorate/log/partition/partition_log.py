@@ -314,12 +314,12 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp: int) -> timestamp_search.FoundRecord | None:
         """The first record with a timestamp of at least `timestamp` ms. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
-            return timestamp_search.find_timestamp(self._log.segments, self._log_start, timestamp)
+            return timestamp_search.find_timestamp(self._log, self._log_start, timestamp)
 
     def offset_of_max_timestamp(self) -> timestamp_search.FoundRecord | None:
         """The first record with the greatest timestamp. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
-            return timestamp_search.find_max_timestamp(self._log.segments)
+            return timestamp_search.find_max_timestamp(self._log)
 
     # --- rolling, flushing, closing ---------------------------------------------------------------
 

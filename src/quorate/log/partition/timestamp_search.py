@@ -1,15 +1,30 @@
-"""Finds records of a log by their timestamps, for ListOffsets (KIP-79, KIP-734)."""
+"""Finds records of a log by their timestamps, for ListOffsets (KIP-79, KIP-734).
+
+As in Kafka, a search fails at a record that is larger than the topic's `max.decompressed.message.bytes`.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from typing import Protocol
 
+from quorate.log.config import MAX_RECORD_BYTES, LogConfig
 from quorate.log.segment.segment import Segment
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
-from quorate.records.batch import BATCH_OVERHEAD, decode_records, parse_header
+from quorate.records.batch import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    decode_records,
+    parse_header,
+    records_section,
+)
+from quorate.records.compression import Compression
+from quorate.records.record import Record
+from quorate.records.scan import walk_sizes
+from quorate.records.validate import check_record_size
 
 _MAX_COLD_BATCHES = 100
 """Batches that are looked at for cold pages. The index leads to some before the one that is searched."""
@@ -21,11 +36,20 @@ FoundRecord = tuple[int, int, int]
 """Timestamp in ms, offset, leader epoch."""
 
 
-def find_timestamp(segments: Sequence[Segment], log_start: int, timestamp: int) -> FoundRecord | None:
-    """The first record with at least this timestamp. Raises OSError, CorruptRecordError."""
-    for segment in _above(segments, log_start):
+class SearchedLog(Protocol):
+    """The members of a `LocalLog` that a search uses."""
+
+    config: LogConfig
+    segments: list[Segment]
+
+
+def find_timestamp(log: SearchedLog, log_start: int, timestamp: int) -> FoundRecord | None:
+    """The first record with at least this timestamp. Raises OSError, CorruptRecordError,
+    InvalidRecordError."""
+    limit = log.config.max_decompressed_message_bytes
+    for segment in _above(log.segments, log_start):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            found = _find_in_segment(segment, log_start, timestamp)
+            found = _find_in_segment(segment, log_start, timestamp, limit)
             if found is not None:  # None if all such records of the segment are below the log start
                 return found
     return None
@@ -89,21 +113,38 @@ def _cold_in_segment(segment: Segment, log_start: int, timestamp: int) -> list[F
     return []
 
 
-def _find_in_segment(segment: Segment, log_start: int, timestamp: int) -> FoundRecord | None:
+def _records(batch: bytes, header: BatchHeader, limit: int) -> Iterable[Record]:
+    """The records of a batch. Iterating raises InvalidRecordError at one above the limit."""
+    records = decode_records(batch)
+    if header.compression is not Compression.NONE and limit < MAX_RECORD_BYTES:
+        body = records_section(batch, header)
+        if len(body) > limit:
+            return _limited(records, walk_sizes(body, header.count), limit)
+    return records
+
+
+def _limited(records: list[Record], sizes: Iterator[int], limit: int) -> Iterator[Record]:
+    for record, size in zip(records, sizes, strict=True):
+        check_record_size(size, limit)
+        yield record
+
+
+def _find_in_segment(segment: Segment, log_start: int, timestamp: int, limit: int) -> FoundRecord | None:
     position = segment.start_for_timestamp(timestamp, log_start)
     for header, at in segment.headers(position, segment.size):
         if header.max_timestamp < timestamp or header.last_offset < log_start:
             continue
-        for record in decode_records(segment.read(at, header.size_bytes)):
+        for record in _records(segment.read(at, header.size_bytes), header, limit):
             if record.timestamp >= timestamp and record.offset >= log_start:
                 return record.timestamp, record.offset, header.leader_epoch
     return None
 
 
-def find_max_timestamp(segments: Sequence[Segment]) -> FoundRecord | None:
-    """The first record with the greatest timestamp. Raises OSError, CorruptRecordError."""
+def find_max_timestamp(log: SearchedLog) -> FoundRecord | None:
+    """The first record with the greatest timestamp. Raises OSError, CorruptRecordError,
+    InvalidRecordError."""
     best: Segment | None = None
-    for segment in segments:
+    for segment in log.segments:
         if segment.size and (
             best is None or segment.offset_and_time_of_max()[1] > best.offset_and_time_of_max()[1]
         ):
@@ -116,7 +157,9 @@ def find_max_timestamp(segments: Sequence[Segment]) -> FoundRecord | None:
         return None
     for header, at in best.headers(first.position, best.size):
         if header.max_timestamp == timestamp:
-            for record in decode_records(best.read(at, header.size_bytes)):
+            for record in _records(
+                best.read(at, header.size_bytes), header, log.config.max_decompressed_message_bytes
+            ):
                 if record.timestamp == timestamp:
                     return timestamp, record.offset, header.leader_epoch
     return None

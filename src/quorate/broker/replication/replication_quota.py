@@ -1,0 +1,170 @@
+"""The throttle of replication: limits the rate at which this broker sends and fetches the data of throttled
+replicas (`ReplicationQuotaManager` in Kafka, KIP-73).
+
+Pure: the time is an argument, in monotonic seconds. Fetches ask before they read, and record after they
+have read. So a rate is exceeded by one Fetch at most, and the next ones pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quorate.protocol.config_resource import ConfigResourceType
+
+if TYPE_CHECKING:
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.metadata.image import MetadataDelta
+
+UNLIMITED = (1 << 63) - 1
+LEADER_RATE, LEADER_REPLICAS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+FOLLOWER_RATE, FOLLOWER_REPLICAS = (
+    "follower.replication.throttled.rate",
+    "follower.replication.throttled.replicas",
+)
+_ALL = frozenset({-1})
+"""The partitions of a topic all of whose replicas are throttled (`*`)."""
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What was recorded in one window, which began at `start`. `last` is the time of the last record."""
+
+    start: float
+    last: float
+    value: int = 0
+
+
+class SampledRate:
+    """A rate over the last `samples` windows of `window_s` seconds (`SimpleRate` over `SampledStat` in
+    Kafka). It is the sum of the samples, divided by the time since the oldest one started, which counts as
+    one window at least. A sample expires when nothing was added to it for all the windows."""
+
+    __slots__ = ("_current", "_max_samples", "_samples", "_window_s")
+
+    def __init__(self, samples: int, window_s: float) -> None:
+        self._max_samples = samples + 1  # one of them overlaps the start of the windows
+        self._window_s = window_s
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def record(self, value: int, now: float) -> None:
+        """Adds `value` to the current sample, or to a new one if its window is over."""
+        samples = self._samples
+        if not samples:
+            samples.append(_Sample(now, now))
+        elif now - samples[self._current].start >= self._window_s:
+            self._current = (self._current + 1) % self._max_samples
+            if self._current == len(samples):
+                samples.append(_Sample(now, now))
+            else:
+                samples[self._current] = _Sample(now, now)
+        sample = samples[self._current]
+        sample.value += value
+        sample.last = now
+
+    def measure(self, now: float) -> float:
+        """The rate per second."""
+        expiry_s = (self._max_samples - 1) * self._window_s
+        if not self._samples:
+            self._samples.append(_Sample(now, now))  # as in Kafka, the time counts from the first look
+        total, oldest = 0, now
+        for sample in self._samples:
+            if now - sample.last >= expiry_s:
+                sample.start, sample.last, sample.value = now, now, 0
+            total += sample.value
+            oldest = min(oldest, sample.start)
+        return total / max(now - oldest, self._window_s)
+
+
+class ReplicationQuota:
+    """The limit for one direction, and the partitions to which it applies."""
+
+    __slots__ = ("_bytes_per_s", "_rate", "_throttled", "is_active")
+
+    def __init__(self, samples: int = 11, window_s: float = 1.0) -> None:
+        self._bytes_per_s = UNLIMITED
+        self._rate = SampledRate(samples, window_s)
+        self._throttled: dict[str, frozenset[int]] = {}
+        self.is_active = False
+        """Whether any partition is throttled. Fetches ask nothing else as long as none is."""
+
+    @property
+    def limit(self) -> int:
+        """The limit in bytes per second."""
+        return self._bytes_per_s
+
+    def set_limit(self, bytes_per_s: int) -> None:
+        """Changes the limit. What was recorded before still counts."""
+        self._bytes_per_s = bytes_per_s
+
+    def set_throttled(self, topic: str, partitions: frozenset[int]) -> None:
+        """Replaces the throttled partitions of a topic."""
+        if partitions:
+            self._throttled[topic] = partitions
+        else:
+            self._throttled.pop(topic, None)
+        self.is_active = bool(self._throttled)
+
+    def is_throttled(self, topic: str, partition: int) -> bool:
+        """Whether the limit applies to this partition."""
+        partitions = self._throttled.get(topic)
+        return partitions is not None and (partitions is _ALL or partition in partitions)
+
+    def record(self, size: int, now: float) -> None:
+        """Counts bytes of throttled partitions, also of replicas that are in sync and are not held back."""
+        self._rate.record(size, now)
+
+    def rate(self, now: float) -> float:
+        """The bytes per second of throttled partitions."""
+        return self._rate.measure(now)
+
+    def is_exceeded(self, now: float) -> bool:
+        """Whether throttled partitions are held back now."""
+        return self._bytes_per_s < UNLIMITED and self._rate.measure(now) > self._bytes_per_s
+
+    def holds_back(self, topic: str, partition: int, now: float) -> bool:
+        """Whether the data of a replica that is not in sync must wait."""
+        return self.is_throttled(topic, partition) and self.is_exceeded(now)
+
+
+class ReplicationQuotas:
+    """The throttles of a broker: for what it sends as leader, and for what it fetches as follower."""
+
+    __slots__ = ("_node_id", "follower", "leader")
+
+    def __init__(self, node_id: int, config: KafkaConfig | None = None) -> None:
+        self._node_id = node_id
+        samples, window_s = 11, 1
+        if config is not None:
+            samples = config.get("replication.quota.window.num")
+            window_s = config.get("replication.quota.window.size.seconds")
+        self.leader = ReplicationQuota(samples, window_s)
+        self.follower = ReplicationQuota(samples, window_s)
+
+    def apply_delta(self, delta: MetadataDelta) -> None:
+        """Applies the limits of this broker and the throttled replicas of topics that have changed."""
+        changed = delta.configs_changed
+        for (kind, name), (_, entries) in changed.items():
+            if kind == ConfigResourceType.TOPIC:
+                for quota, key in ((self.leader, LEADER_REPLICAS), (self.follower, FOLLOWER_REPLICAS)):
+                    quota.set_throttled(name, throttled_partitions(entries.get(key, ""), self._node_id))
+        broker = ConfigResourceType.BROKER
+        if (broker, "") in changed or (broker, str(self._node_id)) in changed:
+            configs = delta.new.configs
+            for quota, key in ((self.leader, LEADER_RATE), (self.follower, FOLLOWER_RATE)):
+                quota.set_limit(_limit(key, configs.broker(self._node_id), configs.cluster_default()))
+
+
+def throttled_partitions(replicas: str, node_id: int) -> frozenset[int]:
+    """The throttled partitions of a topic on this broker. `replicas` is `*`, or `partition:broker` pairs."""
+    items = [item.strip() for item in replicas.split(",")]
+    if "*" in items:
+        return _ALL
+    pairs = [item.split(":") for item in items if item]
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == node_id)
+
+
+def _limit(key: str, *layers: Mapping[str, str]) -> int:
+    return next((int(entries[key]) for entries in layers if key in entries), UNLIMITED)

@@ -117,7 +117,9 @@ class ConfigOperations:
             for entry in answer.entries or ()
         }
 
-    async def alter_client_quotas(self, entity: QuotaEntity, ops: Mapping[str, float | None]) -> None:
+    async def alter_client_quotas(
+        self, entity: QuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
         """Sets the quotas of one entity and removes those whose value is None. Raises KafkaError."""
         entry = messages.AlterClientQuotasRequest.EntryData(
             entity=[
@@ -135,7 +137,8 @@ class ConfigOperations:
             for result in answer.entries:
                 check(result.error_code, result.error_message)
 
-        await self.transport.call(messages.AlterClientQuotasRequest(entries=[entry]), look)
+        request = messages.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+        await self.transport.call(request, look)
 
     # -- SCRAM
     # ----------------------------------------------------------------------------------------------

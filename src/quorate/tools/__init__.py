@@ -11,6 +11,7 @@
     client/           options and admin client of the tools that talk to a running cluster
     cluster/          kafka-cluster, kafka-broker-api-versions, kafka-configs, kafka-features, kafka-log-dirs
     topics/           kafka-topics, kafka-get-offsets, kafka-delete-records, kafka-leader-election
+    reassign/         kafka-reassign-partitions
     groups/           kafka-consumer-groups
     quorum/           kafka-metadata-quorum
     console/          kafka-console-consumer, kafka-console-producer

@@ -82,7 +82,7 @@ def test_topics_come_and_go(kafka_cluster: KafkaCluster) -> None:
         fewer = (await admin.create_partitions({"come": 2}))["come"]
         assert fewer is not None and fewer.code is ErrorCode.INVALID_PARTITIONS
         assert len((await admin.describe_topics(["come"]))["come"].partitions) == 3
-        assert await admin.list_reassignments() == {}
+        assert await admin.list_partition_reassignments() == {}
         assert await admin.delete_topics(["come"]) == {"come": None}
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await admin.describe_topics(["come"])

@@ -5,7 +5,11 @@
     types             the values that the methods take and return
     errors            the errors that they raise, and their texts
     topics            operations on topics, partitions and offsets
+    reassignments     operations on reassignments of partitions to brokers
+    log_dirs          operations on log directories, and moves of replicas between them
     configs           operations on configurations, quotas and SCRAM credentials
+    acls              operations on access control lists
+    delegation_tokens operations on delegation tokens
     groups            operations on consumer groups
     cluster           operations on the cluster and its metadata quorum
     transport         bootstrap, the choice of the node for a request, retries

@@ -17,9 +17,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from quorate.admin.acls import AclOperations
 from quorate.admin.cluster import ClusterOperations
 from quorate.admin.configs import ConfigOperations
+from quorate.admin.delegation_tokens import DelegationTokenOperations
 from quorate.admin.groups import GroupOperations
+from quorate.admin.log_dirs import LogDirOperations
+from quorate.admin.reassignments import ReassignmentOperations
 from quorate.admin.topics import TopicOperations
 from quorate.admin.transport import BROKERS, CONTROLLERS, Transport
 
@@ -27,7 +31,8 @@ from quorate.admin.transport import BROKERS, CONTROLLERS, Transport
 class AdminClient:
     """Administers one cluster. `close` closes it, as does the end of an `async with`.
 
-    The methods are those of `TopicOperations`, `ConfigOperations`, `GroupOperations` and
+    The methods are those of `TopicOperations`, `ReassignmentOperations`, `LogDirOperations`,
+    `ConfigOperations`, `AclOperations`, `DelegationTokenOperations`, `GroupOperations` and
     `ClusterOperations`.
     """
 
@@ -58,11 +63,16 @@ class AdminClient:
         self.list_topics = topics.list_topics
         self.describe_topics = topics.describe_topics
         self.create_partitions = topics.create_partitions
-        self.list_reassignments = topics.list_reassignments
         self.leaders = topics.leaders
         self.list_offsets = topics.list_offsets
         self.delete_records = topics.delete_records
-        self.describe_log_dirs = topics.describe_log_dirs
+        reassignments = ReassignmentOperations(self.transport)
+        self.alter_partition_reassignments = reassignments.alter_partition_reassignments
+        self.list_partition_reassignments = reassignments.list_partition_reassignments
+        log_dirs = LogDirOperations(self.transport)
+        self.describe_log_dirs = log_dirs.describe_log_dirs
+        self.describe_replica_log_dirs = log_dirs.describe_replica_log_dirs
+        self.alter_replica_log_dirs = log_dirs.alter_replica_log_dirs
         configs = ConfigOperations(self.transport)
         self.describe_configs = configs.describe_configs
         self.incremental_alter_configs = configs.incremental_alter_configs
@@ -71,6 +81,15 @@ class AdminClient:
         self.alter_client_quotas = configs.alter_client_quotas
         self.describe_scram = configs.describe_scram
         self.alter_scram = configs.alter_scram
+        acls = AclOperations(self.transport)
+        self.describe_acls = acls.describe_acls
+        self.create_acls = acls.create_acls
+        self.delete_acls = acls.delete_acls
+        tokens = DelegationTokenOperations(self.transport)
+        self.create_delegation_token = tokens.create_delegation_token
+        self.renew_delegation_token = tokens.renew_delegation_token
+        self.expire_delegation_token = tokens.expire_delegation_token
+        self.describe_delegation_tokens = tokens.describe_delegation_tokens
         groups = GroupOperations(self.transport)
         self.find_coordinator = groups.find_coordinator
         self.ask_coordinator = groups.ask_coordinator

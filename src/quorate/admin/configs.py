@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check
-from quorate.admin.transport import Transport
+from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym
 from quorate.protocol import messages
 from quorate.protocol.config_resource import ConfigResourceType
@@ -50,6 +51,8 @@ class ConfigOperations:
     ) -> dict[Resource, KafkaError | None]:
         """Sets, deletes, appends to or subtracts from configurations. Returns the error of each resource, or
         None.
+
+        With broker bootstrap, the configurations of a broker can be changed only while it is available.
         """
 
         def build(resource: Resource) -> messages.IncrementalAlterConfigsRequest.AlterConfigsResource:
@@ -69,22 +72,35 @@ class ConfigOperations:
                 if response.error_code == ErrorCode.NOT_CONTROLLER:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, response.error_message)
 
+        async def ask_broker(resource: Resource) -> dict[Resource, KafkaError | None]:
+            request = messages.IncrementalAlterConfigsRequest(
+                resources=[build(resource)], validate_only=validate_only
+            )
+            try:
+                return _outcomes(await self.transport.call_node(int(resource[1]), request, look))
+            except KafkaError as error:
+                return {resource: error}
+
+        own = [resource for resource in changes if self._is_of_one_broker(resource)]
         result: dict[Resource, KafkaError | None] = {}
-        shared = []
-        for resource in changes:
-            if resource[0] is ConfigResourceType.BROKER_LOGGER:
-                request = messages.IncrementalAlterConfigsRequest(
-                    resources=[build(resource)], validate_only=validate_only
-                )
-                result |= _outcomes(await self.transport.call_node(int(resource[1]), request))
-            else:
-                shared.append(resource)
+        for outcome in await asyncio.gather(*(ask_broker(resource) for resource in own)):
+            result |= outcome
+        shared = [resource for resource in changes if resource not in result]
         if shared:
             request = messages.IncrementalAlterConfigsRequest(
                 resources=[build(resource) for resource in shared], validate_only=validate_only
             )
             result |= _outcomes(await self.transport.call(request, look))
         return result
+
+    def _is_of_one_broker(self, resource: Resource) -> bool:
+        """Whether a change must be sent to one broker. A broker validates its own configurations only, while
+        a controller accepts those of all brokers.
+        """
+        kind, name = resource
+        if kind is ConfigResourceType.BROKER_LOGGER:
+            return True
+        return kind is ConfigResourceType.BROKER and name != "" and self.transport.endpoint_type == BROKERS
 
     async def list_config_resources(self, kinds: Sequence[ConfigResourceType]) -> list[Resource]:
         """Returns the resources of these types that have a configuration."""
@@ -117,7 +133,9 @@ class ConfigOperations:
             for entry in answer.entries or ()
         }
 
-    async def alter_client_quotas(self, entity: QuotaEntity, ops: Mapping[str, float | None]) -> None:
+    async def alter_client_quotas(
+        self, entity: QuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
         """Sets the quotas of one entity and removes those whose value is None. Raises KafkaError."""
         entry = messages.AlterClientQuotasRequest.EntryData(
             entity=[
@@ -135,7 +153,8 @@ class ConfigOperations:
             for result in answer.entries:
                 check(result.error_code, result.error_message)
 
-        await self.transport.call(messages.AlterClientQuotasRequest(entries=[entry]), look)
+        request = messages.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+        await self.transport.call(request, look)
 
     # -- SCRAM
     # ----------------------------------------------------------------------------------------------

@@ -44,6 +44,15 @@ _TEXTS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not allowed for the cluster.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Not allowed for the topic.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Not allowed for the group.",
+    ErrorCode.SECURITY_DISABLED: "The cluster has no authorizer (authorizer.class.name).",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "Delegation tokens are disabled on the cluster "
+    "(delegation.token.secret.key).",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "There is no delegation token with this HMAC.",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "The delegation token has expired.",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "The principal is neither owner nor renewer of the delegation "
+    "token.",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "Delegation tokens are served only over SASL or mutual "
+    "TLS, and not to who is authenticated by a token.",
 }
 """The texts of codes, for responses without a message."""
 

@@ -6,15 +6,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, UnsupportedVersion, check
+from quorate.admin.errors import ErrorCode, KafkaError, UnsupportedVersion
 from quorate.admin.transport import Transport, worth_retrying
 from quorate.admin.types import (
     ListedOffset,
-    LogDirDescription,
     NewTopic,
     PartitionDescription,
-    Reassignment,
-    ReplicaSize,
     TopicDescription,
     TopicListing,
     TopicPartition,
@@ -179,23 +176,6 @@ class TopicOperations:
         answer = await self.transport.call(request, _retry_controller("results"))
         return {r.name: _error(r.error_code, r.error_message) for r in answer.results}
 
-    async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """Returns the ongoing reassignments."""
-
-        def ok(answer: Any) -> None:
-            check(answer.error_code, answer.error_message)
-
-        answer = await self.transport.call(
-            messages.ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok
-        )
-        return {
-            TopicPartition(topic.name, p.partition_index): Reassignment(
-                tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
-            )
-            for topic in answer.topics
-            for p in topic.partitions
-        }
-
     # -- requests to partition leaders
     # ----------------------------------------------------------------------------------------------
 
@@ -324,38 +304,6 @@ class TopicOperations:
             if tp not in leaders:
                 done[tp] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return leaders
-
-    async def describe_log_dirs(
-        self, broker_ids: Iterable[int] | None = None, topics: Collection[str] | None = None
-    ) -> dict[int, list[LogDirDescription]]:
-        """Returns the log directories of brokers (None: of all) with their replicas."""
-        ids = (
-            list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
-        )
-
-        async def one(broker_id: int) -> list[LogDirDescription]:
-            answer = await self.transport.call_node(
-                broker_id, messages.DescribeLogDirsRequest(topics=None), lambda a: check(a.error_code)
-            )
-            return [
-                LogDirDescription(
-                    path=found.log_dir,
-                    error=None if not found.error_code else ErrorCode.of(found.error_code).name,
-                    total_bytes=found.total_bytes,
-                    usable_bytes=found.usable_bytes,
-                    replicas={
-                        TopicPartition(topic.name, p.partition_index): ReplicaSize(
-                            p.partition_size, p.offset_lag, p.is_future_key
-                        )
-                        for topic in found.topics
-                        if topics is None or topic.name in topics
-                        for p in topic.partitions
-                    },
-                )
-                for found in answer.results
-            ]
-
-        return dict(zip(ids, await asyncio.gather(*(one(broker_id) for broker_id in ids)), strict=True))
 
 
 def unknown_topic(code: int, name: str) -> KafkaError:

@@ -241,6 +241,17 @@ class FeatureUpgrade(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
+class TopicPartitionReplica(NamedTuple):
+    """A replica of a partition on a broker."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.broker_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
     """The bytes of a replica, and by how many records it is behind. A future replica is a move between
@@ -254,10 +265,136 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A log directory and its replicas. The bytes are of the whole volume, and -1 if unknown."""
+    """A log directory and its replicas. The bytes are of the whole volume, and -1 if unknown.
+
+    `future_replicas` are the copies that moves to this directory have made so far.
+    """
 
     path: str
     error: str | None
     total_bytes: int
     usable_bytes: int
     replicas: Mapping[TopicPartition, ReplicaSize]
+    future_replicas: Mapping[TopicPartition, ReplicaSize] = field(default_factory=dict)
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLogDirInfo:
+    """The directory of a replica, and the one to which it moves. A path is None if there is none, and its
+    lag is then -1.
+    """
+
+    current_path: str | None = None
+    current_lag: int = -1
+    future_path: str | None = None
+    future_lag: int = -1
+
+
+class _AclCode(IntEnum):
+    """A code in requests about ACLs. Codes that a newer cluster sends become UNKNOWN, which is 0."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _AclCode:
+        return cls(0)
+
+
+class ResourceType(_AclCode):
+    """The type of the resource of an ACL."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_AclCode):
+    """How the name of an ACL selects resources (KIP-290). ANY and MATCH are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(_AclCode):
+    """The operation that an ACL allows or denies. ANY is for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(_AclCode):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AclBinding:
+    """An ACL: who may, or may not, do what to which resources. A principal is like `User:ann`."""
+
+    resource_type: ResourceType
+    resource_name: str
+    principal: str
+    operation: AclOperation
+    permission_type: AclPermissionType = AclPermissionType.ALLOW
+    host: str = "*"
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+@dataclass(frozen=True, slots=True)
+class AclBindingFilter:
+    """Selects ACLs. None and ANY match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission_type: AclPermissionType = AclPermissionType.ANY
+    host: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+
+
+class KafkaPrincipal(NamedTuple):
+    """Who sends a request, such as `User:ann`."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token (KIP-48). Times are in ms since 1970. `hmac` is the password of the token."""
+
+    token_id: str
+    hmac: bytes = field(repr=False)
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: tuple[KafkaPrincipal, ...]
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from quorate import __version__
 
@@ -21,8 +21,19 @@ class ToolError(Exception):
         self.status = status
 
 
+class ParserCreated(BaseException):
+    """Ends a tool in `parser_of` before it parses its arguments."""
+
+    def __init__(self, parser: Parser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of options that ends with status 1 on wrong usage, as Kafka's tools do."""
+
+    inspected: ClassVar[bool] = False
+    """Whether `parser_of` wants the parser, instead of a run of the tool."""
 
     def __init__(self, prog: str | None = None, description: str | None = None, **options: Any) -> None:
         super().__init__(prog=prog, description=description, **options)
@@ -35,9 +46,26 @@ class Parser(argparse.ArgumentParser):
             help="print the version and end",
         )
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if Parser.inspected:
+            raise ParserCreated(self)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(1, f"{self.prog}: error: {message}\n")
+
+
+def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
+    """Returns the parser of a tool, which is not run. `main` is the function of that name of its module."""
+    Parser.inspected = True
+    try:
+        main(["--help"])
+    except ParserCreated as created:
+        return created.parser
+    finally:
+        Parser.inspected = False
+    raise AssertionError("the tool parsed no arguments")
 
 
 def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,5 @@
-"""quorate: the commands that Apache Kafka has no tool for. `quorate up` runs a local cluster."""
+"""quorate: the commands that Apache Kafka has no tool for. `quorate up` runs a local cluster, `quorate
+completion` completes the options of all tools in a shell."""
 
 from __future__ import annotations
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
     from quorate.node import local_cluster, local_processes, logging_config, properties
     from quorate.node import main as node_main
+    from quorate.tools import shell_completion
 
     Nodes = dict[local_processes.NodeProcess, local_cluster.LocalNode]
 else:
     asyncio, logging = lazy_module("asyncio"), lazy_module("logging")
+    shell_completion = lazy_module("quorate.tools.shell_completion")
     local_cluster, local_processes, logging_config, properties, node_main = lazy_modules(
         "quorate.node", "local_cluster", "local_processes", "logging_config", "properties", "main"
     )
@@ -67,6 +70,11 @@ def _main(argv: Sequence[str]) -> int:
     up.add_argument("--verbose", action="store_true", help="show the nodes' logs here too")
     up.add_argument("--log-level", help="INFO, DEBUG, ... (or QUORATE_LOG_LEVEL)")
     up.set_defaults(run=_up)
+    completion = commands.add_parser(
+        "completion", help="print the completion of all tools for a shell", description=_COMPLETION
+    )
+    completion.add_argument("shell", choices=("bash", "zsh"), help="the shell")
+    completion.set_defaults(run=lambda args: shell_completion.print_script(args.shell))
     args = parser.parse_args(argv)
     status: int = args.run(args)
     return status
@@ -74,6 +82,9 @@ def _main(argv: Sequence[str]) -> int:
 
 _UP = """Formats new directories, starts every node, prints the addresses, and stops all nodes on Ctrl-C.
 Started again with the same folder, it continues with the same data."""
+
+
+_COMPLETION = """Prints a script for bash or zsh, to be sourced by the shell's start-up file."""
 
 
 def _up(args: argparse.Namespace) -> int:

@@ -62,6 +62,7 @@ MODULES = {
     "log_dirs": "cluster.log_dirs",
     "metadata_quorum": "quorum.metadata_quorum",
     "quorate": "quorate",
+    "reassign_partitions": "reassign.reassign_partitions",
     "server_start": "server_start",
     "server_stop": "server_stop",
     "storage": "storage",

@@ -13,7 +13,7 @@ from quorate.broker.log_levels import logger_levels
 from quorate.broker.metadata import config_view as source
 from quorate.broker.metadata.config_view import ConfigView, Synonym
 from quorate.broker.topic_names import topic_name_problem
-from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, ConfigType, Scope
 from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
@@ -138,7 +138,7 @@ class DescribeConfigsHandler:
         for key in names:
             if keys is not None and key not in keys:
                 continue
-            definition = BROKER_CONFIGS.get(key)
+            definition = BROKER_CONFIGS.get(key) or DYNAMIC_BROKER_CONFIGS.get(key)
             sensitive = definition is None or definition.sensitive
             value = view.broker_value(key) if name else view.dynamic_default().get(key)
             synonyms = view.broker_synonyms(key, sensitive=sensitive, only_default=not name)

@@ -128,9 +128,10 @@ class ConfigView:
         return self._image().configs.cluster_default()
 
     def broker_names(self) -> Iterator[str]:
-        """The names of all broker keys, sorted."""
+        """The names of all broker keys, sorted. Throttles, which exist only as dynamic keys, are among them
+        while they are set."""
         seen = {name for name, definition in BROKER_CONFIGS.items() if not definition.internal}
-        seen.update(self.config.originals)
+        seen.update(self.config.originals, self.dynamic_broker(), self.dynamic_default())
         return iter(sorted(seen))
 
     def broker_value(self, name: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, UnsupportedVersion, java_text
@@ -12,6 +12,8 @@ from quorate.tools.client.admin_client import with_admin
 from quorate.tools.client.options import tool_parser
 from quorate.tools.cluster.broker_api_versions import print_versions
 from quorate.tools.command_line import Parser, ToolError, run
+
+_NOT_REGISTERED = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.CONTROLLER_ID_NOT_REGISTERED)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,26 +89,29 @@ async def _cluster_id(admin: AdminClient, args: argparse.Namespace) -> int:
 
 
 async def _unregister(admin: AdminClient, args: argparse.Namespace) -> int:
-    try:
-        await admin.unregister_broker(args.id)
-    except (UnsupportedVersion, KafkaError) as error:
-        if isinstance(error, KafkaError) and error.code is not ErrorCode.UNSUPPORTED_VERSION:
-            raise
-        print("The target cluster does not support the broker unregistration API.")
-        return 0
-    print(f"Broker {args.id} is no longer registered.")
-    return 0
+    return await _remove("broker", args.id, admin.unregister_broker)
 
 
 async def _unregister_controller(admin: AdminClient, args: argparse.Namespace) -> int:
+    return await _remove("controller", args.id, admin.unregister_controller)
+
+
+async def _remove(kind: str, node_id: int, unregister: Callable[[int], Awaitable[None]]) -> int:
+    """Removes a registration. One that does not exist is no error, so that a command may be repeated."""
     try:
-        await admin.unregister_controller(args.id)
-    except (UnsupportedVersion, KafkaError) as error:
-        if isinstance(error, KafkaError) and error.code is not ErrorCode.UNSUPPORTED_VERSION:
-            raise
-        print("The target cluster does not support the controller unregistration API.")
+        await unregister(node_id)
+    except UnsupportedVersion:
+        print(f"The target cluster does not support the {kind} unregistration API.")
         return 0
-    print(f"Controller {args.id} is no longer registered.")
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            print(f"The target cluster does not support the {kind} unregistration API.")
+            return 0
+        if error.code not in _NOT_REGISTERED:
+            raise
+        print(f"{kind.capitalize()} {node_id} is already unregistered.")
+        return 0
+    print(f"{kind.capitalize()} {node_id} is no longer registered.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""kafka-log-dirs: describes the log directories of brokers."""
+"""kafka-log-dirs: describes the log directories of brokers, their replicas and the moves to them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def _directory(directory: LogDirDescription) -> dict[str, object]:
     return {
         "partitions": [
             {"partition": str(tp), "size": replica.size, "offsetLag": replica.lag, "isFuture": replica.future}
-            for tp, replica in sorted(directory.replicas.items())
+            for tp, replica in sorted(
+                [*directory.replicas.items(), *directory.future_replicas.items()], key=lambda item: item[0]
+            )
         ],
         "error": error,
         "logDir": directory.path,

@@ -264,7 +264,7 @@ async def _describe(admin: AdminClient, args: argparse.Namespace) -> int:
     configs = await admin.describe_configs([(ConfigResourceType.TOPIC, name) for name in described])
     live = {node.id for node in (await admin.describe_cluster()).nodes}
     try:
-        moving = await admin.list_reassignments()
+        moving = await admin.list_partition_reassignments()
     except (KafkaError, NetError):
         moving = {}
     for name, topic in described.items():

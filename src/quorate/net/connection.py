@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, cast
 
 from quorate.net.connection_owner import ConnectionOwner
-from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext, failure
+from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
@@ -258,7 +258,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as e:
-            self._answer(context, request, failure(context, request, e))
+            self._answer(context, request, self._dispatcher.failure(context, request, e))
             return
         if result is None or not hasattr(result, "__await__"):
             if result is None or not context.is_large:
@@ -447,9 +447,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         context, request, future = finished.context, finished.request, finished.future
         assert future is not None
         if future.cancelled():
-            return failure(context, request, asyncio.CancelledError())
+            return self._dispatcher.failure(context, request, asyncio.CancelledError())
         error = future.exception()
-        return future.result() if error is None else failure(context, request, error)
+        return future.result() if error is None else self._dispatcher.failure(context, request, error)
 
     def _output_emptied(self) -> None:
         self._last_active = self._loop.time()

@@ -32,6 +32,7 @@ from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffse
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
+    from quorate.broker.metrics.topic_stats import BrokerTopicStats
     from quorate.broker.replication.partition import Partition
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.directories.manager import LogManager
@@ -51,6 +52,7 @@ class FetcherHost(Protocol):
     clock: Clock
     logs: LogManager
     metadata: MetadataCache
+    stats: BrokerTopicStats
 
     def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
@@ -68,6 +70,8 @@ class _FetchState:
     delayed_until: float = 0.0
     failures: int = 0
     """Unexpected errors since the last response that could be used."""
+    lag: int = 0
+    """The offsets from the end of this log to the high watermark of the leader, as of the last response."""
 
 
 class ReplicaFetcher:
@@ -104,6 +108,10 @@ class ReplicaFetcher:
     def is_idle(self) -> bool:
         """Whether no partition is left to copy."""
         return not self._states
+
+    def lags(self) -> Iterator[tuple[Partition, int]]:
+        """The copied partitions, and by how many offsets each is behind its leader's high watermark."""
+        return ((state.partition, state.lag) for state in self._states.values())
 
     def add(self, partition: Partition) -> None:
         """Starts to copy the partition in its current leader epoch, from the end of its log."""
@@ -359,8 +367,10 @@ class ReplicaFetcher:
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
                 self._host.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
+            self._host.stats.replication_bytes_in += len(records)
             state.fetch_offset = log.log_end_offset
             state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+        state.lag = max(0, data.high_watermark - log.log_end_offset)
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:

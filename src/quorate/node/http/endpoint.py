@@ -58,6 +58,7 @@ class HttpEndpoint:
         self._loop_lag = loop_lag.LoopLagMonitor(asyncio.get_running_loop(), self._node_id)
         self._loop_lag.start()
         self._metrics.add("quorate_node", self._loop_lag.metrics)
+        self._metrics.add_families(self._loop_lag.families)
 
     async def close(self) -> None:
         """Stops the server and the measurement. Does nothing if they were not started."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quorate.metrics import Quantiles, quantiles
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Response
@@ -325,6 +326,12 @@ class RaftClient:
         """The current values of Kafka's raft-metrics group (`KafkaRaftMetrics`, KIP-595, KIP-853)."""
         driver = self.driver
         return list(raft_metrics(driver.state, driver.log, self.config, driver.meters, self._clock.now()))
+
+    def commit_latency_ms(self) -> Quantiles:
+        """The times from append to commit of the batches of this leader."""
+        meters = self.driver.meters
+        rows = meters.commit_sample.rows(self._clock.now())
+        return quantiles(meters.commits, [row[0] for row in rows])
 
     def broker_metrics(self) -> list[Metric]:
         """Raft's part of kafka.server:type=broker-metadata-metrics."""

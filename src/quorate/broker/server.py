@@ -15,6 +15,7 @@ from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
+from quorate.broker.log_assignment import assigned_directory, is_stray, replicas_of
 from quorate.broker.log_maintenance import LogMaintenance
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.metadata.config_view import ConfigView
@@ -162,6 +163,8 @@ class BrokerServer:
             cordoned_directories=self._cordoned_ids,
         )
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
+        self.logs_opened: dict[Path, tuple[int, int]] = {}
+        """How many logs of each directory have been opened, and how many there are. For `/health`."""
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
         self.coordinators = coordinators.CoordinatorService(
             config, self.replicas, self.metadata, self.creator, self.channel, self.clock
@@ -274,6 +277,7 @@ class BrokerServer:
 
         def progress(directory: Path, done: int, found: int) -> None:
             nonlocal last_told
+            self.logs_opened[directory] = (done, found)
             now = self.clock.now()
             if now - last_told >= 1.0:
                 last_told = now
@@ -285,8 +289,8 @@ class BrokerServer:
             return self.logs.load(
                 overrides_of=image.configs.topic,
                 progress=progress,
-                is_stray=functools.partial(_is_stray, image, self.node_id),
-                assigned_directory=functools.partial(_assigned_directory, image, self.node_id),
+                is_stray=functools.partial(is_stray, image, self.node_id),
+                assigned_directory=functools.partial(assigned_directory, image, self.node_id),
             )
 
         self._loading = self._loop.run_in_executor(None, load)
@@ -306,10 +310,10 @@ class BrokerServer:
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
-            return known is not None and self.node_id in _replicas(known.partitions.get(partition))
+            return known is not None and self.node_id in replicas_of(known.partitions.get(partition))
 
         strays = self.logs.delete_strays(
-            functools.partial(_is_stray, image, self.node_id), wants_name, self._storage_failed
+            functools.partial(is_stray, image, self.node_id), wants_name, self._storage_failed
         )
         # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
@@ -482,18 +486,3 @@ def _not_controller(_context: Any, _request: Any) -> Any:
         ErrorCode.NOT_CONTROLLER,
         "This is a broker: registrations and heartbeats go to the active controller.",
     )
-
-
-def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:
-    """Whether the metadata does not assign this log to this broker."""
-    found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
-    return found is None or node_id not in _replicas(found.partitions.get(partition))
-
-
-def _assigned_directory(image: MetadataImage, node_id: int, topic_id: bytes, partition: int) -> bytes:
-    """The id of the directory that the metadata assigns to a replica of this broker, which is no stray."""
-    return image.topics.by_id[topic_id].partitions[partition].directory(node_id)
-
-
-def _replicas(partition: Any) -> tuple[int, ...]:
-    return () if partition is None else partition.replicas

@@ -11,8 +11,9 @@ serves HTTP.
 - properties: a node's configuration from a properties file and the command line
 - metrics: collects the metrics of a node's parts and writes them for Prometheus
 - metric_sources: joins the parts of a node to its metrics
+- health: the phase, progress and readiness of a node
 - loop_lag: measures the lag of the event loop and its idle time
-- http/: /metrics and /health
+- http/: /metrics, /health, /live and /ready
 - storage/: formats log directories
 - local_cluster: a cluster in one folder of this machine, for `quorate up`
 - local_processes: starts and stops the processes of such a cluster

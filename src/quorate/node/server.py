@@ -38,6 +38,7 @@ from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
+from quorate.node.health import Stage, StartupProgress, current_stage, not_ready_reason
 from quorate.node.http.endpoint import HttpEndpoint
 from quorate.node.log_directories import LogDirectories
 from quorate.node.metric_sources import MetricSources
@@ -54,12 +55,13 @@ from quorate.protocol.uuids import random_uuid, uuid_text
 from quorate.raft.runtime.client import RaftClient
 
 if TYPE_CHECKING:
+    from quorate.broker import lifecycle as broker_lifecycle
     from quorate.broker import server as broker_server
     from quorate.controller import config as controller_config
     from quorate.controller import driver as controller_driver
     from quorate.metadata import bootstrap
 else:  # a node imports only its own roles
-    broker_server = lazy_module("quorate.broker.server")
+    broker_lifecycle, broker_server = lazy_modules("quorate.broker", "lifecycle", "server")
     controller_config, controller_driver = lazy_modules("quorate.controller", "config", "driver")
     bootstrap = lazy_module("quorate.metadata.bootstrap")
 
@@ -98,8 +100,11 @@ class KafkaServer:
         self._stopping_broker: broker_server.BrokerServer | None = None
         self._raft_started = False
         self.metrics = MetricSources(serves=config.http_listen is not None)
-        self._http = HttpEndpoint(config.node_id, self.metrics.collector, self.health, self._fail)
+        self._http = HttpEndpoint(
+            config.node_id, self.metrics.collector, self.health, self.readiness, self._fail
+        )
         self._phase_now = "starting"
+        self._progress = StartupProgress(time.monotonic)
         self._ready = False
         self.skipping_waits = False
         self._started_at = time.perf_counter()
@@ -211,7 +216,27 @@ class KafkaServer:
                 "epoch": epoch,
                 "highWatermark": self.raft.high_watermark,
             }
+        if not self._ready and self._phase_now != "stopping":
+            members |= self._progress.fields(self._stage())
         return self._ready, members
+
+    def readiness(self) -> tuple[bool, dict[str, object]]:
+        """Returns whether clients should use this node, and the fields of the /ready response."""
+        if self._ready:
+            reason = not_ready_reason(
+                self.raft, self.broker, self.config.node_id, is_controller=self.config.is_controller
+            )
+        else:
+            reason = f"the node is not running: {self._phase_now}"
+        return reason is None, {"ready": reason is None, **({} if reason is None else {"reason": reason})}
+
+    def _stage(self) -> Stage | None:
+        broker = self.broker
+        return current_stage(
+            self.raft if self._raft_started else None,
+            None if broker is None else broker.logs_opened,
+            recovers=broker is not None and broker.state == broker_lifecycle.BrokerState.RECOVERY,
+        )
 
     async def _start_controller(self, open_file_limit: int) -> None:
         config = self.config

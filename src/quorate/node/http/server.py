@@ -1,5 +1,5 @@
-"""The HTTP endpoint of a node: /metrics for Prometheus and /health for operators and orchestrators,
-served by aiohttp.
+"""The HTTP endpoint of a node, served by aiohttp: /metrics for Prometheus, /health for operators, and the probes
+/live and /ready for orchestrators.
 
 aiohttp and prometheus_client together take a quarter of a second to import. So only nodes that set
 quorate.http.listen import this module, and they do so in a thread while the rest of the node starts.
@@ -16,7 +16,7 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import cast
 
 from aiohttp import web
@@ -41,18 +41,19 @@ MAX_CONNECTIONS = 64
 """A scraper needs one."""
 
 Health = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Returns whether the node is ready, and the members of the JSON object that /health answers with."""
+"""Returns whether the node is ready, and the members of the JSON object that is the response."""
 
 
 class HttpServer:
     """Serves the pages on a socket."""
 
-    def __init__(self, metrics: MetricsCollector, health: Health) -> None:
+    def __init__(self, metrics: MetricsCollector, health: Health, readiness: Health) -> None:
         self._metrics = metrics
-        self._health = health
         app = web.Application()
         app.router.add_get("/metrics", self._get_metrics)
-        app.router.add_get("/health", self._get_health)
+        app.router.add_get("/health", _page(health))
+        app.router.add_get("/ready", _page(readiness))
+        app.router.add_get("/live", _page(lambda: (True, {"live": True})))
         app.router.add_get("/{path:.*}", _not_found)
         app.on_response_prepare.append(_close_after_response)
         self._runner = web.AppRunner(
@@ -98,11 +99,15 @@ class HttpServer:
             response.enable_compression(web.ContentCoding.gzip)  # in a thread if the page is large
         return response
 
-    async def _get_health(self, _request: web.Request) -> web.Response:
-        ready, members = self._health()
+
+def _page(health: Health) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def get(_request: web.Request) -> web.Response:
+        ready, members = health()
         return web.Response(
             status=200 if ready else 503, text=json.dumps(members) + "\n", content_type="application/json"
         )
+
+    return get
 
 
 _END = "# EOF\n"
@@ -120,7 +125,7 @@ class _Only(Collector):
 
 
 async def _not_found(_request: web.Request) -> web.Response:
-    return web.Response(status=404, text="The pages are /metrics and /health.\n")
+    return web.Response(status=404, text="The pages are /metrics, /health, /live and /ready.\n")
 
 
 async def _close_after_response(_request: web.Request, response: web.StreamResponse) -> None:

@@ -284,6 +284,16 @@ class RaftClient:
         return self.driver.delivery.hwm
 
     @property
+    def snapshot_progress(self) -> tuple[int, int] | None:
+        """The bytes of a snapshot that have been loaded, and its size, while one is loaded."""
+        return self.driver.delivery.loading
+
+    @property
+    def delivered_offset(self) -> int:
+        """The offset up to which all listeners have got the log; -1 if none has begun."""
+        return self.driver.delivery.delivered
+
+    @property
     def log_end_offset(self) -> int:
         """The offset of the next record that is proposed."""
         return self.driver.proposals.next_offset if self.is_leader else self.log.end_offset

@@ -246,7 +246,7 @@ def test_a_replica_is_copied_although_the_deleted_log_of_its_name_cannot_be_rena
     failed, two.replicas.fetchers = taking_offline(two), Follows()
     first, second = two.config.log_dirs
     two.ask(produce("t", (1, batch_of(b"a"))))
-    monkeypatch.setattr(two.logs._scheduler, "run_later", lambda *_: None)  # the disk is slow
+    monkeypatch.setattr(two.logs.scheduler, "run_later", lambda *_: None)  # the disk is slow
     two.publish(image_of({}))
     (second / "t-1").rename(second / "lost")
     led = registration(replicas=(1, 2), leader=2)._replace(directories=(FIRST, bytes(16)))
@@ -449,8 +449,8 @@ def test_a_directory_that_failed_before_the_periodic_jobs_start_is_reported_when
     def broken() -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    two.logs._scheduler.run_later(broken, str(first))
-    two.logs._scheduler.wait_idle()
+    two.logs.scheduler.run_later(broken, str(first))
+    two.logs.scheduler.wait_idle()
     reported: list[LogDirFailure] = []
     jobs = LogMaintenance(two.config, two.logs, two.replicas, reported.append, two.loop)
     jobs.start()

@@ -145,10 +145,10 @@ def state(node: Node) -> str:
     return found[0].split('"')[1]
 
 
-def health(node: Node) -> tuple[int, dict[str, object]]:
-    """Returns (HTTP status, fields of /health). Raises OSError if the port is closed."""
+def health(node: Node, page: str = "health") -> tuple[int, dict[str, object]]:
+    """Returns (HTTP status, fields) of /health or another page. Raises OSError if the port is closed."""
     try:
-        with urllib.request.urlopen(f"http://{node.extra[HTTP]}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{node.extra[HTTP]}/{page}", timeout=5) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read())

@@ -141,6 +141,7 @@ def test_health_is_correct_while_a_node_starts_and_stops(tmp_path: Path) -> None
         status, told = wait_for(
             "its log", lambda: (h := health(broker))[1]["phase"] == "metadata log open" and h, 20
         )  # type: ignore[misc]
+        assert health(broker, "ready")[1]["reason"] == "the node is not running: metadata log open"
         assert (status, told["ready"], told["nodeId"], told["roles"]) == (503, False, 10, ["broker"])
         assert (told["leaderId"], told["highWatermark"]) == (-1, 0)
         controller.start()
@@ -148,7 +149,11 @@ def test_health_is_correct_while_a_node_starts_and_stops(tmp_path: Path) -> None
         wait_for("the broker", lambda: health(broker)[0] == 200, 20)
         status, told = health(broker)
         assert (told["ready"], told["phase"], told["leaderId"], told["epoch"]) == (True, "running", 1, 1)
+        assert [health(node, "ready")[0] for node in (controller, broker)] == [200, 200]
         controller.kill()  # so that the controlled shutdown waits, in vain: it is given up
+        _, told = wait_for("it to notice", lambda: (h := health(broker, "ready"))[0] == 503 and h, 20, 0.1)  # type: ignore[misc]
+        assert told == {"ready": False, "reason": "no contact with the leader of the metadata quorum"}
+        assert health(broker, "live")[0] == 200, "a restart would not help"
         assert broker.proc is not None
         broker.proc.send_signal(signal.SIGTERM)
         status, told = wait_for("it to stop", lambda: (h := health(broker))[0] == 503 and h, 10)  # type: ignore[misc]

@@ -211,7 +211,7 @@ def test_a_sync_that_fails_in_the_background_is_reported_by_the_next_job(
     monkeypatch.setattr(os, "fsync", broken)
     monkeypatch.setattr("quorate.log.partition.flusher.write_epochs", lambda *_, **__: None)
     put(log, b"b" * 100)
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     with pytest.raises(LogDirFailure, match="Input/output error"):
         list(logs.apply_retention())
     assert log.recovery_point == 0

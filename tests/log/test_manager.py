@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
-from quorate.log.directories.metrics import directory_metrics
+from quorate.log.directories.metrics import directory_families
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.scheduler import run_steps
+from quorate.metrics import Quantiles
 from tests.support.cluster import wait_for
 
 from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, contents, manager, names, put
@@ -49,7 +50,7 @@ def test_logs_are_recovered_after_a_kill(tmp_path: Path) -> None:
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
     run_steps(logs.checkpoint_high_watermarks())
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     run_steps(logs.checkpoint_recovery_points())
     point = log.segments[-1].base_offset
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
@@ -230,7 +231,7 @@ def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_pa
     put(logs.get_or_create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
     assert logs.get("t", 0) is None
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     assert "t-0" not in names(tmp_path / "d")
     put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"new")
     wait_for("the removal", lambda: names(tmp_path / "d") == {"t-0"})
@@ -242,7 +243,7 @@ def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tm
     old = logs.get_or_create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
-    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs.scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
     logs.delete("t", 0)
     new = logs.get_or_create("t", 0, bytes(15) + b"\x09")
     put(new, b"new", epoch=0)
@@ -276,7 +277,7 @@ def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_
     logs.load()
     put(logs.get_or_create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]), b"old")
     free = threading.Event()
-    logs._scheduler.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
+    logs.scheduler.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
     logs.delete("t", 0)
     put(logs.get_or_create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1]), b"new")
     try:
@@ -317,7 +318,7 @@ def test_a_directory_that_failed_in_the_background_is_not_marked_as_cleanly_clos
         raise OSError(5, "Input/output error")
 
     for directory in dirs[:2]:
-        logs._scheduler.run_later(broken, str(directory))
+        logs.scheduler.run_later(broken, str(directory))
     logs.close(broker_epoch=1)
     assert [".kafka_cleanshutdown" in names(directory) for directory in dirs] == [False, False, True]
 
@@ -368,8 +369,8 @@ def test_flush_ms_takes_effect(tmp_path: Path) -> None:
     put(log, b"a")
     put(late, b"a")
     run_steps(logs.flush_due())
-    logs._scheduler.wait_idle()
-    logs._scheduler.run_callbacks()
+    logs.scheduler.wait_idle()
+    logs.scheduler.run_callbacks()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 
@@ -397,7 +398,7 @@ def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> 
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    logs._scheduler.run_later(wait_for_the_disk, str(tmp_path / "d"))
+    logs.scheduler.run_later(wait_for_the_disk, str(tmp_path / "d"))
     before = open_files()
     for i in range(300):
         put(log, bytes(20))
@@ -408,8 +409,8 @@ def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> 
     log.increment_log_start_offset(150, "test")
     run_steps(logs.apply_retention())  # renames segments that are not synced yet
     synced.set()
-    logs._scheduler.wait_idle()
-    logs._scheduler.run_callbacks()
+    logs.scheduler.wait_idle()
+    logs.scheduler.run_callbacks()
     assert log.recovery_point == log.segments[-1].base_offset == 299
 
 
@@ -487,9 +488,29 @@ def test_metrics_tell_offline_and_cordoned_directories_apart(tmp_path: Path) -> 
     logs.mark_offline(paths[0])
     logs.cordoned = frozenset(paths[1:])
     a, b, c = map(str, paths)
-    assert {metric.name: metric.value for metric in directory_metrics(logs)} == {
-        "OfflineLogDirectoryCount": 1,
-        "CordonedLogDirectoryCount": 2,
-        "LogDirectoryOffline": {a: 1, b: 0, c: 0},
-        "LogDirectoryCordoned": {a: 0, b: 1, c: 1},
+    found = {
+        family.name.removeprefix("kafka_log_"): dict(family.series) for family in directory_families(logs)
     }
+    assert found["logmanager_offlinelogdirectorycount"] == {"": 1}
+    assert found["logmanager_cordonedlogdirectorycount"] == {"": 2}
+    offline, cordoned = found["logmanager_logdirectoryoffline"], found["logmanager_logdirectorycordoned"]
+    assert [offline[f'logDirectory="{path}"'] for path in (a, b, c)] == [1, 0, 0]
+    assert [cordoned[f'logDirectory="{path}"'] for path in (a, b, c)] == [0, 1, 1]
+
+
+def test_flushes_are_counted_and_timed(tmp_path: Path) -> None:
+    logs = manager(tmp_path)
+    logs.load()
+    log = logs.get_or_create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    log.flush()
+    [flushes] = [
+        family.series[0][1]
+        for family in directory_families(logs)
+        if family.name == "kafka_log_logflushstats_logflushrateandtimems"
+    ]
+    assert isinstance(flushes, Quantiles)
+    assert flushes.total == 1
+    assert 0 < flushes.values[0] < 10_000
+    log.flush()  # there is nothing more to flush
+    assert logs.scheduler.flush_times.quantiles().total == 1

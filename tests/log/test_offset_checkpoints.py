@@ -44,7 +44,7 @@ def test_deleted_records_stay_deleted_while_the_files_of_their_segments_wait_for
     log.increment_log_start_offset(2, "test")
     run_steps(logs.checkpoint_log_start_offsets())
     held = threading.Event()
-    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs.scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
     assert log.delete_old_segments(0) == 2
     run_steps(logs.checkpoint_log_start_offsets())
     again = manager(tmp_path / "d")
@@ -52,7 +52,7 @@ def test_deleted_records_stay_deleted_while_the_files_of_their_segments_wait_for
     found = again.get("t", 0)
     assert found is not None and contents(found) == [(2, b"c")]
     held.set()
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     run_steps(logs.checkpoint_log_start_offsets())
     checkpoint = tmp_path / "d" / "log-start-offset-checkpoint"
     assert checkpoint.read_text() == "0\n0\n"
@@ -150,14 +150,14 @@ def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(t
     old = logs.get_or_create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
-    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
+    logs.scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
     old.roll()
     logs.delete("t", 0)
     put(logs.get_or_create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
     held.set()
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
-    logs._scheduler.run_callbacks()  # and no directory failed
+    logs.scheduler.run_callbacks()  # and no directory failed
     logs.close()
 
 
@@ -169,9 +169,9 @@ def test_the_recovery_point_passes_a_rolled_segment_when_its_epochs_are_durable(
     log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a", epoch=3)
     log.roll()
-    logs._scheduler.wait_idle()
+    logs.scheduler.wait_idle()
     assert log.recovery_point == 0
-    logs._scheduler.run_callbacks()
+    logs.scheduler.run_callbacks()
     assert log.recovery_point == 1
     assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 

@@ -123,6 +123,7 @@ class LateScheduler(InlineScheduler):
     """Does the work when `run` is called."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: list[Callable[[], None]] = []
 
     def run_later(

@@ -54,7 +54,10 @@ async def serving(*, host: str = "127.0.0.1", ready: bool = True) -> AsyncIterat
     def health() -> tuple[bool, dict[str, object]]:
         return ready, {"ready": ready, "phase": "testing"}
 
-    http = HttpServer(collector, health)
+    def readiness() -> tuple[bool, dict[str, object]]:
+        return ready, {"ready": ready, "reason": "testing"}
+
+    http = HttpServer(collector, health, readiness)
     [sock] = bind_sockets(host, 0, "HTTP")
     await http.start(sock)
     yield sock.getsockname()[1]
@@ -125,6 +128,18 @@ def test_health_tells_the_phase_and_by_its_status_whether_the_node_is_ready(
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"ready": ready, "phase": "testing"}
 
 
+@pytest.mark.parametrize(("ready", "status"), [(True, b"200 OK"), (False, b"503 Service Unavailable")])
+def test_a_probe_of_readiness_gets_the_reason_why_not(ready: bool, status: bytes) -> None:
+    [answer] = ask(get("/ready"), ready=ready)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"ready": ready, "reason": "testing"}
+
+
+def test_a_node_that_answers_is_live_even_if_it_is_not_ready() -> None:
+    [answer] = ask(get("/live"), ready=False)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
@@ -165,7 +180,7 @@ def test_a_page_that_fails_is_answered_with_500_and_logged(caplog: pytest.LogCap
         raise RuntimeError("no health today")
 
     async def main() -> bytes:
-        http = HttpServer(MetricsCollector(), health)
+        http = HttpServer(MetricsCollector(), health, health)
         [sock] = bind_sockets("127.0.0.1", 0, "HTTP")
         await http.start(sock)
         reader, writer = await asyncio.open_connection(*sock.getsockname())
@@ -249,7 +264,7 @@ def test_a_client_that_does_not_read_is_closed_in_time(monkeypatch: pytest.Monke
     async def main() -> None:
         collector = MetricsCollector()
         collector.add("group", lambda: many)
-        http = HttpServer(collector, lambda: (True, {}))
+        http = HttpServer(collector, lambda: (True, {}), lambda: (True, {}))
         [sock] = bind_sockets("127.0.0.1", 0, "HTTP")
         await http.start(sock)
         deaf_reader, deaf = await asyncio.open_connection(*sock.getsockname(), limit=1)

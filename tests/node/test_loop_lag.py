@@ -43,3 +43,25 @@ def test_a_long_block_is_logged_with_its_length(
     assert any(
         "[KafkaServer id=7] The event loop was blocked for 0." in message for message in caplog.messages
     )
+
+
+@pytest.mark.parametrize(("busy_s", "least", "most"), [(0.0, 0.7, 1.0), (0.3, 0.0, 0.7)])
+def test_the_loop_is_idle_while_it_uses_no_cpu(busy_s: float, least: float, most: float) -> None:
+    async def main() -> dict[str, float]:
+        monitor = LoopLagMonitor(asyncio.get_running_loop(), 7, interval_s=0.01)
+        monitor.start()
+        if not busy_s:
+            await asyncio.sleep(0.5)
+        ends = time.thread_time() + busy_s
+        while time.thread_time() < ends:
+            pass
+        while busy_s and monitor.highest_ms < busy_s * 900:
+            await asyncio.sleep(0.001)
+        monitor.close()
+        return {family.name: float(family.series[0][1]) for family in monitor.families()}  # type: ignore[arg-type]
+
+    found = asyncio.run(asyncio.wait_for(main(), 20))
+    idle = found["kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"]
+    assert idle == found["kafka_network_socketserver_networkprocessoravgidle_percent"]
+    # A busy thread that shares its core gets a part of the time only, and is idle in the rest.
+    assert least <= idle <= (most if not busy_s else 1 - busy_s / 20)

@@ -186,6 +186,9 @@ class Source:
     def latest_snapshot(self) -> OffsetEpoch | None:
         return self.snapshot
 
+    def snapshot_size(self, snapshot: OffsetEpoch) -> int:
+        return sum(batch.size_bytes for batch in self.snapshot_batches(snapshot))
+
     def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]:
         yield batch(0)
 
@@ -241,6 +244,36 @@ def test_a_late_listener_gets_snapshot_then_log_in_order() -> None:
         assert listener.events[0] == ("snapshot", OffsetEpoch(100, 1), 1)
         assert listener.offsets == list(range(100, 500))
 
+    asyncio.run(main())
+
+
+def test_the_load_of_a_snapshot_shows_how_many_of_its_bytes_are_loaded() -> None:
+    class Loading(Recorder):
+        def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+            for _ in batches:
+                self.events.append(delivery.loading)
+
+    class Large(Source):
+        def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]:
+            yield from (batch(0, size=100), batch(1, size=300), batch(2, size=600))
+
+    async def main() -> None:
+        source = Large(10)
+        source.snapshot = OffsetEpoch(10, 1)
+        listener = Loading()
+        delivery._source = source
+        delivery.committed(10)
+        delivery.register(listener)
+        assert delivery.delivered == -1
+        await delivery.settled()
+        assert [event for event in listener.events if isinstance(event, tuple) and len(event) == 2][:3] == [
+            (0, 1000),
+            (100, 1000),
+            (400, 1000),
+        ]
+        assert (delivery.loading, delivery.delivered) == (None, 10)
+
+    delivery = Delivery(Source(0), fail_test)
     asyncio.run(main())
 
 

@@ -15,6 +15,7 @@ from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
+from quorate.broker.log_assignment import assigned_directory, is_stray, replicas_of
 from quorate.broker.log_maintenance import LogMaintenance
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.metadata.config_view import ConfigView
@@ -91,7 +92,7 @@ class BrokerServer:
         self._loop = loop = asyncio.get_running_loop()
         self._config = config
         self._raft = raft
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._on_fault_given = on_fault
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
@@ -100,23 +101,23 @@ class BrokerServer:
         self._snapshots = (
             None if config.is_controller else self._emitter()
         )  # a combined node's controller writes them
-        self._publisher = BrokerMetadataListener(
+        self.publisher = BrokerMetadataListener(
             self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
         )
-        self._view = ConfigView(config, lambda: self._publisher.image)
+        self._view = ConfigView(config, lambda: self.publisher.image)
         self._config_listeners: list[Callable[[], None]] = []
         self.logs = LogManager(
             list(config.log_dirs),
             self._view.log_defaults(),
             files,
-            now_ms=self._clock.now_ms,
+            now_ms=self.clock.now_ms,
             directory_ids=self.directory_ids,
         )
         self._locator = ControllerLocator(self._find_controller, loop)
-        self._publisher.on_leader(self._locator.leader_changed)
+        self.publisher.on_leader(self._locator.leader_changed)
         self._channels: list[ControllerChannel] = []
         self.channel = self._new_channel("forwarding")
-        self._isr_sender = AlterPartitionManager(
+        self.isr_changes = AlterPartitionManager(
             self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
         )
         self._assignments = DirectoryAssignments(
@@ -129,18 +130,18 @@ class BrokerServer:
             node_id=self.node_id,
             metadata=self.metadata,
             logs=self.logs,
-            clock=self._clock,
+            clock=self.clock,
             loop=loop,
             replica_lag_max_s=config.get("replica.lag.time.max.ms") / 1000,
-            isr_sender=self._isr_sender,
+            isr_sender=self.isr_changes,
             make_fetchers=self._make_fetchers,
             storage_failed=self._storage_failed,
             assign_directory=self._assign_directory,
             directory_id_of=self.directory_ids.__getitem__,
             quotas=ReplicationQuotas(self.node_id, config),
         )
-        self.creator = TopicCreator(config, self.channel, self._publisher, loop)
-        sessions = FetchSessions(
+        self.creator = TopicCreator(config, self.channel, self.publisher, loop)
+        self.sessions = FetchSessions(
             FetchSessionCache(
                 config.get("max.incremental.fetch.session.cache.slots"),
                 _SESSION_EVICTION_MS,
@@ -151,22 +152,24 @@ class BrokerServer:
         self.lifecycle = BrokerLifecycle(
             config,
             self._new_channel("heartbeat"),
-            self._publisher,
+            self.publisher,
             cluster_id=cluster_id,
             incarnation_id=random_uuid(),
             directory_ids=[self.directory_ids[d] for d in config.log_dirs if d in self.directory_ids],
             features=supported_features(),
             previous_broker_epoch=self.logs.previous_broker_epoch,
-            start_time_ms=start_time_ms if start_time_ms is not None else self._clock.now_ms(),
+            start_time_ms=start_time_ms if start_time_ms is not None else self.clock.now_ms(),
             snapshot_end_offset=self._snapshot_end_offset,
             on_fault=self._fault,
             loop=loop,
             cordoned_directories=self._cordoned_ids,
         )
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
+        self.logs_opened: dict[Path, tuple[int, int]] = {}
+        """How many logs of each directory have been opened, and how many there are. For `/health`."""
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
-        self._coordinators = coordinators.CoordinatorService(
-            config, self.replicas, self.metadata, self.creator, self.channel, self._clock
+        self.coordinators = coordinators.CoordinatorService(
+            config, self.replicas, self.metadata, self.creator, self.channel, self.clock
         )
         self.routes: dict[int, Handler] = BrokerHandlers(
             Services(
@@ -176,16 +179,16 @@ class BrokerServer:
                 metadata=self.metadata,
                 replicas=self.replicas,
                 logs=self.logs,
-                sessions=sessions,
+                sessions=self.sessions,
                 channel=self.channel,
                 creator=self.creator,
-                clock=self._clock,
+                clock=self.clock,
                 loop=loop,
             )
         ).routes
         for key in _CONTROLLERS_ONLY:
             self.routes[int(key)] = _not_controller
-        self.routes.update(self._coordinators.routes)
+        self.routes.update(self.coordinators.routes)
 
     # --- queries ----------------------------------------------------------------------------------
 
@@ -234,7 +237,7 @@ class BrokerServer:
             self.node_id,
             max_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
             interval_s=get("metadata.log.max.snapshot.interval.ms") / 1000,
-            now_ms=self._clock.now_ms,
+            now_ms=self.clock.now_ms,
         )
 
     async def start(self, advertised: Iterable[Endpoint]) -> None:
@@ -242,26 +245,26 @@ class BrokerServer:
 
         Raises TimeoutError (no controller), KafkaError or OSError (logs), CancelledError (shutdown).
         """
-        self._raft.register(self._publisher)
+        self._raft.register(self.publisher)
         self.lifecycle.start(advertised)
         await self.lifecycle.caught_up
         self.subscribe_configs(self._update_cordoned)
         await self._load_logs()
-        self._take_over(self._publisher.start_publishing())
-        self._publisher.subscribe("topic configurations", self._configs_changed)
-        self._publisher.subscribe("replication quotas", self.replicas.quotas.apply_delta)
-        self._publisher.subscribe("replica manager", self.replicas.apply_delta)
-        self._publisher.subscribe("registration", self._registration_changed)
-        self._publisher.subscribe("coordinators", self._coordinators.apply_delta)
-        await self._coordinators.start()
+        self._take_over(self.publisher.start_publishing())
+        self.publisher.subscribe("topic configurations", self._configs_changed)
+        self.publisher.subscribe("replication quotas", self.replicas.quotas.apply_delta)
+        self.publisher.subscribe("replica manager", self.replicas.apply_delta)
+        self.publisher.subscribe("registration", self._registration_changed)
+        self.publisher.subscribe("coordinators", self.coordinators.apply_delta)
+        await self.coordinators.start()
         # The last subscriber: all others have applied the offset that a heartbeat reports.
-        self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
+        self.publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
         self.lifecycle.request_unfence()
         await self.lifecycle.unfenced
         me = self.node_id
         # Clients must find this broker in its own responses.
-        await self._publisher.wait_until(
+        await self.publisher.wait_until(
             lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced,
             _OWN_UNFENCING_WAIT_S,
         )
@@ -270,14 +273,15 @@ class BrokerServer:
 
     async def _load_logs(self) -> None:
         """Opens the logs on disk (RECOVERY) in a thread, so that Raft and heartbeats continue."""
-        started = self._clock.now()
-        image = self._publisher.image
+        started = self.clock.now()
+        image = self.publisher.image
         self.logs.reconfigure_defaults(self._view.log_defaults())
         last_told = started
 
         def progress(directory: Path, done: int, found: int) -> None:
             nonlocal last_told
-            now = self._clock.now()
+            self.logs_opened[directory] = (done, found)
+            now = self.clock.now()
             if now - last_told >= 1.0:
                 last_told = now
                 logger.info(
@@ -288,20 +292,20 @@ class BrokerServer:
             return self.logs.load(
                 overrides_of=image.configs.topic,
                 progress=progress,
-                is_stray=functools.partial(_is_stray, image, self.node_id),
-                assigned_directory=functools.partial(_assigned_directory, image, self.node_id),
+                is_stray=functools.partial(is_stray, image, self.node_id),
+                assigned_directory=functools.partial(assigned_directory, image, self.node_id),
             )
 
         self._loading = self._loop.run_in_executor(None, load)
         failures = await asyncio.shield(self._loading)
         for failure in failures:
             self._report_directory(failure)
-        self._configs_changed(MetadataDelta(image, self._publisher.image))
+        self._configs_changed(MetadataDelta(image, self.publisher.image))
         logger.info(
             "[BrokerServer id=%d] Opened %d logs in %d ms",
             self.node_id,
             len(self.logs),
-            (self._clock.now() - started) * 1000,
+            (self.clock.now() - started) * 1000,
         )
 
     def _take_over(self, image: MetadataImage) -> None:
@@ -309,10 +313,10 @@ class BrokerServer:
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
-            return known is not None and self.node_id in _replicas(known.partitions.get(partition))
+            return known is not None and self.node_id in replicas_of(known.partitions.get(partition))
 
         strays = self.logs.delete_strays(
-            functools.partial(_is_stray, image, self.node_id), wants_name, self._storage_failed
+            functools.partial(is_stray, image, self.node_id), wants_name, self._storage_failed
         )
         # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
@@ -371,13 +375,13 @@ class BrokerServer:
 
     def _cordoned_ids(self) -> list[bytes] | None:
         """The ids of the cordoned log directories, or None if metadata.version does not support them."""
-        if self._publisher.image.features.metadata_version < FIRST_CORDONED_DIRECTORIES:
+        if self.publisher.image.features.metadata_version < FIRST_CORDONED_DIRECTORIES:
             return None
         return [id_ for directory, id_ in self.directory_ids.items() if directory in self.logs.cordoned]
 
     def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
         """Reports the directory of a replica, if metadata.version supports directories (KIP-858)."""
-        if self._publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
+        if self.publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
             self._assignments.submit(topic_id, partition, directory_id)
 
     def _registration_changed(self, delta: MetadataDelta) -> None:
@@ -420,14 +424,14 @@ class BrokerServer:
         if self._loading is not None:
             # The thread cannot be stopped, and the logs that it opens must be closed below.
             await asyncio.wait([self._loading])
-        self._raft.unregister(self._publisher)
+        self._raft.unregister(self.publisher)
         if self._snapshots is not None:
             await self._snapshots.close()
-        await self._coordinators.close()
+        await self.coordinators.close()
         await self._upkeep.close()
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()
-        await self._isr_sender.close()
+        await self.isr_changes.close()
         await self._assignments.close()
         for channel in self._channels:
             channel.close()
@@ -439,7 +443,7 @@ class BrokerServer:
 
     def _new_channel(self, name: str) -> ControllerChannel:
         channel = ControllerChannel(
-            name, self._locator, client_id=str(self.node_id), publisher=self._publisher, loop=self._loop
+            name, self._locator, client_id=str(self.node_id), publisher=self.publisher, loop=self._loop
         )
         self._channels.append(channel)
         return channel
@@ -483,18 +487,3 @@ def _not_controller(_context: Any, _request: Any) -> Any:
     raise KafkaError(
         ErrorCode.NOT_CONTROLLER, "Registrations and heartbeats go to the active controller, not to a broker."
     )
-
-
-def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:
-    """Whether the metadata does not assign this log to this broker."""
-    found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
-    return found is None or node_id not in _replicas(found.partitions.get(partition))
-
-
-def _assigned_directory(image: MetadataImage, node_id: int, topic_id: bytes, partition: int) -> bytes:
-    """The id of the directory that the metadata assigns to a replica of this broker, which is no stray."""
-    return image.topics.by_id[topic_id].partitions[partition].directory(node_id)
-
-
-def _replicas(partition: Any) -> tuple[int, ...]:
-    return () if partition is None else partition.replicas

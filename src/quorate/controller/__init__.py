@@ -20,9 +20,10 @@ use asyncio tasks and timers.
   standby_preload       prepares a standby for its activation
   config                the controller's part of a node's configuration
   config_schema         the effective configuration of a topic
+  metrics               the metrics of kafka.controller
   record_versions       the version in which each record is written
   topic_names           rules for the names of topics and nodes
   clock                 the clocks of the driver
 
-Other packages import `config.ControllerConfig` and `driver.QuorumController`.
+Other packages import `config.ControllerConfig`, `driver.QuorumController` and `metrics`.
 """

@@ -98,6 +98,8 @@ class QuorumController:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.new_active_controllers = 0
+        """Elections of a controller that this node has seen."""
         self._image_listeners: list[Callable[[MetadataImage], None]] = []
         self.routes: dict[int, Handler] = {int(key): self._requests.submit for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
@@ -204,6 +206,7 @@ class QuorumController:
         """Begins or ends this controller's term."""
         state = self.state
         is_self = leader.leader_id == state.config.node_id
+        self.new_active_controllers += leader.leader_id is not None
         if state.is_active and (not is_self or leader.epoch != state.epoch):
             state.log_info(
                 "Renouncing the leadership of epoch %d: in epoch %d the leader is %s.",

@@ -14,12 +14,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFile, fsync_directory, fsync_path
+from quorate.metrics import Quantiles, Reservoir, quantiles
 
 if TYPE_CHECKING:
     import shutil
@@ -29,8 +30,33 @@ else:
 logger = logging.getLogger(__name__)
 
 
+class FlushTimes:
+    """The times that flushes of logs have taken (LogFlushRateAndTimeMs in Kafka)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sample = Reservoir(time.monotonic())
+
+    @contextlib.contextmanager
+    def measure(self) -> Iterator[None]:
+        """Measures one flush. May be called in any thread."""
+        began = time.monotonic()
+        yield
+        now = time.monotonic()
+        self.count += 1
+        if self._sample.take():
+            self._sample.record(((now - began) * 1000,), now)
+
+    def quantiles(self) -> Quantiles:
+        """The number of flushes, and the distribution of their times in ms."""
+        return quantiles(self.count, [row[0] for row in self._sample.rows(time.monotonic())])
+
+
 class Scheduler(Protocol):
     """Does work for a log that the log need not wait for."""
+
+    @property
+    def flush_times(self) -> FlushTimes: ...
 
     @property
     def backlog(self) -> int:
@@ -56,6 +82,9 @@ class InlineScheduler:
 
     backlog = 0
 
+    def __init__(self) -> None:
+        self.flush_times = FlushTimes()
+
     def run_later(
         self, work: Callable[[], None], log_directory: str, on_done: Callable[[], None] | None = None
     ) -> None:
@@ -73,6 +102,7 @@ class BackgroundScheduler:
     """Does the work of all logs of a log manager in one thread, which starts with the first job."""
 
     def __init__(self) -> None:
+        self.flush_times = FlushTimes()
         self._jobs: deque[tuple[Callable[[], None], str, Callable[[], None] | None]] = deque()
         self._removals: list[tuple[float, str]] = []  # heap by time
         self._callbacks: deque[Callable[[], None]] = deque()

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, cast
 
 from quorate.net.connection_owner import ConnectionOwner
-from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext, failure
+from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
@@ -258,7 +258,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as e:
-            self._answer(context, request, failure(context, request, e))
+            self._answer(context, request, self._dispatcher.failure(context, request, e))
             return
         if result is None or not hasattr(result, "__await__"):
             if result is None or not context.is_large:
@@ -390,7 +390,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._listener.release(finished.take_messages())
             return
         try:
-            response = finished.response()
+            response = finished.response(self._dispatcher)
             if response is not None and finished.context.is_large:
                 self._encode_in_thread(finished, [response, *finished.take_messages()])
                 return

@@ -116,6 +116,18 @@ Handler = Callable[[RequestContext, Any], Any]
 that a handler may annotate the one request class that it takes."""
 
 
+class RequestObserver(Protocol):
+    """Counts and measures requests (`RequestMetrics`)."""
+
+    def handle(self, handler: Handler, context: RequestContext, request: Any) -> Any:
+        """Runs the handler of a request and returns its result."""
+        ...
+
+    def failed(self, api_key: int, error: BaseException) -> None:
+        """Counts a request whose handler has raised an error."""
+        ...
+
+
 class FeatureRange(NamedTuple):
     name: str
     min: int
@@ -151,7 +163,7 @@ class Dispatcher:
     an API, and returns None to hide it: a broker advertises the APIs that it forwards only in the
     versions that the active controller supports. A client whose ApiVersions request names another
     cluster or node than `identity` must look for the cluster anew; without `identity` this is not
-    checked.
+    checked. With `metrics` the requests are counted and measured.
     """
 
     def __init__(
@@ -161,8 +173,10 @@ class Dispatcher:
         features: Callable[[], FeatureState] = FeatureState,
         narrow: Callable[[int, int, int], tuple[int, int] | None] | None = None,
         identity: ServerIdentity | None = None,
+        metrics: RequestObserver | None = None,
     ) -> None:
         self.kind = kind
+        self._metrics = metrics
         self.routes: dict[int, Handler] = {}
         self._features = features
         self._narrow = narrow
@@ -219,7 +233,16 @@ class Dispatcher:
 
     def dispatch(self, context: RequestContext, request: Request) -> Any:
         """Runs the handler of a decoded request. The caller answers its exceptions (see `failure`)."""
-        return self.routes[context.api_key](context, request)
+        handler = self.routes[context.api_key]
+        if self._metrics is not None:
+            return self._metrics.handle(handler, context, request)
+        return handler(context, request)
+
+    def failure(self, context: RequestContext, request: Request, error: BaseException) -> Response | None:
+        """The response for an exception of a handler (see the function `failure`)."""
+        if self._metrics is not None:
+            self._metrics.failed(context.api_key, error)
+        return failure(context, request, error)
 
     def unsupported_api_versions(self) -> Response:
         """The response to an ApiVersions request of an unknown version: error 35 and the versions of

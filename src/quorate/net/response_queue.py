@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext, failure
+from quorate.net.dispatch import CANCELLABLE_APIS, Dispatcher, RequestContext
 from quorate.net.output import Part
 from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
@@ -52,14 +52,14 @@ class PendingResponse:
         self.held_bytes = 0
         """The bytes of `parts` that are held in memory."""
 
-    def response(self) -> Any:
+    def response(self, dispatcher: Dispatcher) -> Any:
         """The result of the finished handler, or the response for its error."""
         future = self.future
         assert future is not None
         if future.cancelled():
-            return failure(self.context, self.request, asyncio.CancelledError())
+            return dispatcher.failure(self.context, self.request, asyncio.CancelledError())
         error = future.exception()
-        return future.result() if error is None else failure(self.context, self.request, error)
+        return future.result() if error is None else dispatcher.failure(self.context, self.request, error)
 
     def take_messages(self) -> list[Any]:
         """Forgets the request and the handler's result. Returns them, the request last."""

@@ -106,6 +106,16 @@ class Listener:
         if self._decoder is not None:
             self._decoder.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def accepted(self) -> int:
+        """The number of connections since the start, including those that were refused."""
+        return self._number
+
+    @property
+    def waiting(self) -> int:
+        """The number of connections with requests that were read and not handled yet."""
+        return len(self.turns) if self._servers else 0
+
     # -- called by connections (`ConnectionOwner`)
 
     def decoder(self) -> ThreadPoolExecutor:

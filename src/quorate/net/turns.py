@@ -78,6 +78,10 @@ class TurnQueue:
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
+    def __len__(self) -> int:
+        """The number of connections that wait for their turn."""
+        return len(self._waiting)
+
     def add(self, handle_more: Callable[[], None]) -> None:
         """Calls `handle_more` in a later turn. It adds itself again if requests remain."""
         self._waiting.append(handle_more)

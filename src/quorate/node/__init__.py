@@ -9,9 +9,11 @@ serves HTTP.
 - process_setup: limit of open files, standard streams, garbage collector
 - logging_config: level and layout of the log output
 - properties: a node's configuration from a properties file and the command line
-- metrics: collects the metrics of a node's parts for Prometheus
-- loop_lag: measures the lag of the event loop
-- http/: /metrics and /health
+- metrics: collects the metrics of a node's parts and writes them for Prometheus
+- metric_sources: joins the parts of a node to its metrics
+- health: the phase, progress and readiness of a node
+- loop_lag: measures the lag of the event loop and its idle time
+- http/: /metrics, /health, /live and /ready
 - storage/: formats log directories
 - local_cluster: a cluster in one folder of this machine, for `quorate up`
 - local_processes: starts and stops the processes of such a cluster

@@ -32,16 +32,16 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.directories import meta_properties
-from quorate.log.directories.metrics import directory_metrics
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
+from quorate.node.health import Stage, StartupProgress, current_stage, not_ready_reason
 from quorate.node.http.endpoint import HttpEndpoint
 from quorate.node.log_directories import LogDirectories
-from quorate.node.metrics import MetricsCollector
+from quorate.node.metric_sources import MetricSources
 from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
@@ -55,12 +55,13 @@ from quorate.protocol.uuids import random_uuid, uuid_text
 from quorate.raft.runtime.client import RaftClient
 
 if TYPE_CHECKING:
+    from quorate.broker import lifecycle as broker_lifecycle
     from quorate.broker import server as broker_server
     from quorate.controller import config as controller_config
     from quorate.controller import driver as controller_driver
     from quorate.metadata import bootstrap
 else:  # a node imports only its own roles
-    broker_server = lazy_module("quorate.broker.server")
+    broker_lifecycle, broker_server = lazy_modules("quorate.broker", "lifecycle", "server")
     controller_config, controller_driver = lazy_modules("quorate.controller", "config", "driver")
     bootstrap = lazy_module("quorate.metadata.bootstrap")
 
@@ -98,9 +99,12 @@ class KafkaServer:
         self._starting: asyncio.Task[None] | None = None
         self._stopping_broker: broker_server.BrokerServer | None = None
         self._raft_started = False
-        self.metrics = MetricsCollector()
-        self._http = HttpEndpoint(config.node_id, self.metrics, self.health, self._fail)
+        self.metrics = MetricSources(serves=config.http_listen is not None)
+        self._http = HttpEndpoint(
+            config.node_id, self.metrics.collector, self.health, self.readiness, self._fail
+        )
         self._phase_now = "starting"
+        self._progress = StartupProgress(time.monotonic)
         self._ready = False
         self.skipping_waits = False
         self._started_at = time.perf_counter()
@@ -148,11 +152,7 @@ class KafkaServer:
         )
         await self.raft.start()
         self._raft_started = True
-        self.metrics.add("kafka_server_raft_metrics", self.raft.metrics)
-        if config.is_broker:
-            self.metrics.add("kafka_server_broker_metadata_metrics", self.raft.broker_metrics)
-        if config.is_controller:
-            self.metrics.add("kafka_controller_KafkaController", self.raft.controller_metrics)
+        self.metrics.add_node(self.raft, self.listeners, config)
         self._phase("metadata log open")
         self._warn_if_replaced(directory_id)
         self._warn_if_without_voters()
@@ -216,7 +216,27 @@ class KafkaServer:
                 "epoch": epoch,
                 "highWatermark": self.raft.high_watermark,
             }
+        if not self._ready and self._phase_now != "stopping":
+            members |= self._progress.fields(self._stage())
         return self._ready, members
+
+    def readiness(self) -> tuple[bool, dict[str, object]]:
+        """Returns whether clients should use this node, and the fields of the /ready response."""
+        if self._ready:
+            reason = not_ready_reason(
+                self.raft, self.broker, self.config.node_id, is_controller=self.config.is_controller
+            )
+        else:
+            reason = f"the node is not running: {self._phase_now}"
+        return reason is None, {"ready": reason is None, **({} if reason is None else {"reason": reason})}
+
+    def _stage(self) -> Stage | None:
+        broker = self.broker
+        return current_stage(
+            self.raft if self._raft_started else None,
+            None if broker is None else broker.logs_opened,
+            recovers=broker is not None and broker.state == broker_lifecycle.BrokerState.RECOVERY,
+        )
 
     async def _start_controller(self, open_file_limit: int) -> None:
         config = self.config
@@ -233,7 +253,12 @@ class KafkaServer:
             replay=self._replay,
         )
         await self.controller.start()
-        dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
+        self.metrics.add_controller(self.controller)
+        dispatcher = Dispatcher(
+            ListenerKind.CONTROLLER,
+            features=self.controller.features,
+            metrics=self.metrics.controller_requests,
+        )
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
         await self._serve(config.controller_listeners, dispatcher, open_file_limit)
@@ -251,7 +276,7 @@ class KafkaServer:
             on_fault=self._fail,
             replay=self._replay,
         )
-        self.metrics.add("kafka_log_LogManager", partial(directory_metrics, broker.logs))
+        self.metrics.add_broker(broker, self.raft)
         await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
         dispatcher = Dispatcher(
@@ -259,6 +284,7 @@ class KafkaServer:
             features=broker.features,
             narrow=broker.narrow,
             identity=ServerIdentity(self.cluster_id, config.node_id),
+            metrics=self.metrics.broker_requests,
         )
         dispatcher.register_all(broker.routes)
         await self._serve(config.broker_listeners, dispatcher, open_file_limit)

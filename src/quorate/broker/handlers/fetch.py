@@ -171,10 +171,12 @@ class FetchHandler:
             ):
                 at_once = True
         if at_once or size >= params.min_bytes:
+            services.replicas.stats.fetched(wanted, results, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, results)
 
         def finish() -> FetchResponse:
             again = read(services.replicas, params, wanted, note_follower=False)
+            services.replicas.stats.fetched(wanted, again, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, again)
 
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]

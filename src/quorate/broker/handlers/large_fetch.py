@@ -233,6 +233,11 @@ class LargeFetch:
     def _answers(self) -> Iterator[dict[PartitionKey, PartitionAnswer]]:
         for read_ones in _pieces(zip(self._keys, self._wanted, self._results, strict=True)):
             answers: dict[PartitionKey, PartitionAnswer] = {}
+            self._services.replicas.stats.fetched(
+                [part for _, part, _ in read_ones],
+                [result for _, _, result in read_ones],
+                by_follower=self._params.is_from_follower,
+            )
             self._steps.answer_read(answers, read_ones, self._context.api_version)
             yield answers
         for refused in _pieces(self._refused.items()):

@@ -199,6 +199,7 @@ class ProduceHandler:
                             delayed.add(*wait)
                 except KafkaError as error:
                     failed = True
+                    self._services.replicas.stats.produce_failed(name, len(data.records or b""), error.code)
                     self._failed(context, answer, name, part, error)
                 except Exception:
                     failed = True
@@ -209,6 +210,7 @@ class ProduceHandler:
                         data.index,
                     )
                     part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+                    self._services.replicas.stats.produce_failed(name, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
                     part.base_offset = -1
         if acks == 0:
             if failed:
@@ -235,6 +237,7 @@ class ProduceHandler:
         def settle(index: int, error: ErrorCode) -> None:
             if error != ErrorCode.NONE:
                 name, part = waiting[index]
+                self._services.replicas.stats.errors[("Produce", int(error))] += 1
                 self._failed(context, answer, name, part, KafkaError(error))
 
         return DelayedAcks(self._services.loop, waits, timeout_s, settle, lambda: answer)
@@ -262,12 +265,16 @@ class ProduceHandler:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if topic_id != ZERO_UUID and topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        stats = services.replicas.stats.topic(name)
+        stats.produces += 1
         try:
             info = partition.append(records, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
         except KafkaError as refused:
             if refused.code not in _WITHOUT_LOG_START:
                 part.log_start_offset = partition.log.log_start_offset
             raise
+        stats.messages_in += info.last_offset - info.first_offset + 1
+        stats.bytes_in += len(records)
         part.base_offset = info.first_offset
         part.log_append_time_ms = info.log_append_time_ms
         part.log_start_offset = info.log_start_offset

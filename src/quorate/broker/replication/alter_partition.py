@@ -50,6 +50,11 @@ class AlterPartitionManager:
         self._loop = loop
         self._queue: dict[_Key, tuple[Partition, PendingIsr]] = {}
         self._task: asyncio.Task[None] | None = None
+        self.expansions = 0
+        """ISR expansions that the controller has committed."""
+        self.shrinks = 0
+        self.failures = 0
+        """Changes that the controller has refused."""
 
     def submit(self, partition: Partition, pending: PendingIsr) -> None:
         """Queues a change. An older one of the same partition that was not sent yet is dropped."""
@@ -115,6 +120,10 @@ class AlterPartitionManager:
     ) -> bool:
         """Applies the controller's answer for a partition. Returns False if the change must be sent again."""
         if part.error_code == ErrorCode.NONE:
+            if pending.expands:
+                self.expansions += 1
+            else:
+                self.shrinks += 1
             try:
                 partition.isr_altered(pending, tuple(part.isr), part.leader_epoch, part.partition_epoch)
             except Exception:  # an error of this partition's log must not keep the others from their answers
@@ -125,6 +134,7 @@ class AlterPartitionManager:
                     partition.partition,
                 )
             return True
+        self.failures += 1
         code = ErrorCode.of(part.error_code)
         logger.info(
             "[AlterPartition broker=%d] ISR %s of %s-%d was refused: %s",

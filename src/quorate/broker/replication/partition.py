@@ -54,7 +54,6 @@ class Partition:
     """A replica that this broker hosts, as leader or as follower."""
 
     __slots__ = (
-        "_delayed",
         "_host",
         "_log",
         "adding_replicas",
@@ -70,6 +69,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "waiting",
     )
 
     def __init__(self, host: PartitionHost, topic: str, partition: int, topic_id: bytes) -> None:
@@ -89,7 +89,7 @@ class Partition:
         self.pending_isr: PendingIsr | None = None
         self.followers: dict[int, FollowerState] = {}
         self._log: PartitionLog | None = None
-        self._delayed: DelayedOperations | None = None
+        self.waiting: DelayedOperations | None = None
         """None until the first request waits: most partitions of a large broker are idle."""
 
     def __repr__(self) -> str:
@@ -274,7 +274,7 @@ class Partition:
         if offset <= log.high_watermark:
             return False
         log.high_watermark = offset
-        delayed = self._delayed
+        delayed = self.waiting
         if delayed is not None:
             if delayed.fetches:
                 delayed.wake_fetches()
@@ -472,9 +472,9 @@ class Partition:
     @property
     def delayed_operations(self) -> DelayedOperations:
         """The requests that wait for this partition."""
-        delayed = self._delayed
+        delayed = self.waiting
         if delayed is None:
-            delayed = self._delayed = DelayedOperations()
+            delayed = self.waiting = DelayedOperations()
         return delayed
 
     def ack_error(self, log: PartitionLog) -> ErrorCode:
@@ -486,15 +486,15 @@ class Partition:
 
     def fail_delayed_operations(self, error: ErrorCode) -> None:
         """Ends the waiting requests after this replica got another role or was removed."""
-        if self._delayed is not None:
-            self._delayed.fail(error)
+        if self.waiting is not None:
+            self.waiting.fail(error)
 
     def _wake_fetches(self) -> None:
-        delayed = self._delayed
+        delayed = self.waiting
         if delayed is not None and delayed.fetches:
             delayed.wake_fetches()
 
     def _complete_deletions(self) -> None:
-        delayed = self._delayed
+        delayed = self.waiting
         if delayed is not None and delayed.has_deletions:
             delayed.complete_deletions(self.low_watermark())

@@ -34,6 +34,11 @@ class DelayedOperations:
         self._deletions: list[tuple[int, DelayedAcks, int]] = []
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of waiting fetches, appends and deletions."""
+        return len(self.fetches), len(self.appends), len(self._deletions)
+
+    @property
     def has_deletions(self) -> bool:
         """Whether a DeleteRecords waits for the low watermark."""
         return bool(self._deletions)

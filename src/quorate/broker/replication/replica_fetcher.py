@@ -32,6 +32,7 @@ from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffse
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
+    from quorate.broker.metrics.topic_stats import BrokerTopicStats
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replication_quota import ReplicationQuotas
     from quorate.config.kafka_config import KafkaConfig
@@ -53,6 +54,7 @@ class FetcherHost(Protocol):
     logs: LogManager
     metadata: MetadataCache
     quotas: ReplicationQuotas
+    stats: BrokerTopicStats
 
     def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
@@ -73,6 +75,8 @@ class _FetchState:
     delayed_until: float = 0.0
     failures: int = 0
     """Unexpected errors since the last response that could be used."""
+    lag: int = 0
+    """The offsets from the end of this log to the high watermark of the leader, as of the last response."""
 
 
 class ReplicaFetcher:
@@ -109,6 +113,10 @@ class ReplicaFetcher:
     def is_idle(self) -> bool:
         """Whether no partition is left to copy."""
         return not self._states
+
+    def lags(self) -> Iterator[tuple[Partition, int]]:
+        """The copied partitions, and by how many offsets each is behind its leader's high watermark."""
+        return ((state.partition, state.lag) for state in self._states.values())
 
     def add(self, partition: Partition) -> None:
         """Starts to copy the partition in its current leader epoch, from the end of its log."""
@@ -385,12 +393,14 @@ class ReplicaFetcher:
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
                 self._host.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
+            self._host.stats.replication_bytes_in += len(records)
             state.fetch_offset = log.log_end_offset
             state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
             quota = self._host.quotas.follower
             if quota.is_active and quota.is_throttled(partition.topic, partition.partition):
                 quota.record(len(records), self._host.clock.now())
         state.in_sync = state.fetch_offset >= data.high_watermark
+        state.lag = max(0, data.high_watermark - log.log_end_offset)
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from quorate.broker.replication.replica_fetcher import FetcherHost, ReplicaFetcher
@@ -28,6 +28,10 @@ class ReplicaFetcherManager:
         self._broker_epoch = broker_epoch
         self._loop = loop
         self._fetchers: dict[int, ReplicaFetcher] = {}
+
+    def lags(self) -> Iterator[tuple[int, Iterator[tuple[Partition, int]]]]:
+        """(leader, lag of each partition that is copied from it)."""
+        return ((leader_id, fetcher.lags()) for leader_id, fetcher in list(self._fetchers.items()))
 
     def start_following(self, partition: Partition) -> None:
         """Copies the partition from its current leader."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from quorate.broker.metrics.topic_stats import BrokerTopicStats
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.replication.replication_quota import ReplicationQuotas
@@ -56,6 +57,10 @@ class Fetchers(Protocol):
         """Stops copying the partition, if it is copied."""
         ...
 
+    def lags(self) -> Iterator[tuple[int, Iterator[tuple[Partition, int]]]]:
+        """(leader, lag of each partition that is copied from it)."""
+        ...
+
     async def close(self) -> None:
         """Stops all fetchers and waits for their tasks."""
         ...
@@ -92,6 +97,7 @@ class ReplicaManager:
         self.loop = loop
         self.replica_lag_max_s = replica_lag_max_s
         self.partitions: dict[tuple[str | None, int], Partition] = {}
+        self.stats = BrokerTopicStats()
         self.isr_sender = isr_sender
         self.fetchers: Fetchers | None = None
         self._make_fetchers = make_fetchers
@@ -308,6 +314,11 @@ class ReplicaManager:
         """The partitions that this broker leads."""
         return (partition for partition in self.partitions.values() if partition.is_leader)
 
+    @property
+    def offline_count(self) -> int:
+        """The number of replicas in failed directories."""
+        return len(self._offline)
+
     # --- leadership -------------------------------------------------------------------------------
 
     def subscribe_leadership(self, listener: LeadershipListener, topic: str | None = None) -> None:
@@ -443,6 +454,9 @@ class ReplicaManager:
         """
         partition = self.partition(topic, partition_id)
         info = partition.append(batch, -1, self.clock.now_ms(), origin)
+        stats = self.stats.topic(topic)
+        stats.messages_in += info.last_offset - info.first_offset + 1
+        stats.bytes_in += len(batch)
         log = partition.log
         required = info.last_offset + 1
         if log.high_watermark >= required:

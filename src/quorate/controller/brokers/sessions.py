@@ -51,6 +51,8 @@ class BrokerSessions:
     """Sessions of brokers whose process has ended, until the broker is fenced."""
     continuations: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions that are not complete."""
+    expired_count: int = 0
+    """Sessions that have expired on this controller."""
     predecessor: Session | None = None
     """The session under which the broker of this node was registered when the term began. It most
     likely belongs to the previous process of this node."""
@@ -149,6 +151,7 @@ class BrokerSessions:
             if last + self.session_timeout_s < now:
                 del self.contacts[session]
                 self.disconnected.discard(session)
+                self.expired_count += 1
                 return session
         return None
 
@@ -159,6 +162,7 @@ class BrokerSessions:
         The session becomes the last one, so that it does not keep other brokers from being fenced.
         """
         self.contacts.setdefault(session, now - self.session_timeout_s - _EXPIRED_FOR_S)
+        self.expired_count -= 1
 
     def next_expiry(self) -> float:
         """The earliest time at which a session may expire, or infinity if there is no session."""

@@ -83,9 +83,9 @@ class LogManager:
             directory: {} for directory in self._dirs
         }
         self._overrides: dict[str, Mapping[str, Any]] = {}
-        self._scheduler = BackgroundScheduler()
+        self.scheduler = BackgroundScheduler()
         self._checkpoints = OffsetCheckpoints(self._by_dir)
-        self._deletion = LogDeletion(self._scheduler)
+        self._deletion = LogDeletion(self.scheduler)
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class LogManager:
                     log_start_offset=offsets[LOG_STARTS].get(key, 0),
                     clean_shutdown=clean,
                     now_ms=now_ms,
-                    scheduler=self._scheduler,
+                    scheduler=self.scheduler,
                     must_exist=True,
                 )
             except NotALogError as e:
@@ -204,7 +204,7 @@ class LogManager:
         if progress is not None:
             progress(directory, len(wanted), len(wanted))
         if to_delete:
-            self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
+            self.scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
         # A log may have been truncated to an offset inside of a batch or in a gap between batches. After
         # the load, such a log ends at the end of its last batch. If this is before the recovery point on
@@ -315,7 +315,7 @@ class LogManager:
             files=self._files,
             now_ms=self._now_ms() if now_ms is None else now_ms,
             topic_id=topic_id,
-            scheduler=self._scheduler,
+            scheduler=self.scheduler,
         )
         self._logs[key] = self._by_dir[directory][key] = log
         return log
@@ -385,13 +385,13 @@ class LogManager:
     def on_background_failure(self, wake: Callable[[], None] | None) -> None:
         """Sets the function that is called after each failure of background work. It is called in another
         thread. The owner then takes the `background_failures`."""
-        self._scheduler.on_failure(wake)
+        self.scheduler.on_failure(wake)
 
     def background_failures(self) -> Iterator[LogDirFailure]:
         """Yields the failures of background work, such as the sync of a roll, one for each directory."""
         while True:
             try:
-                self._scheduler.run_callbacks()
+                self.scheduler.run_callbacks()
                 return
             except LogDirFailure as failure:
                 yield failure
@@ -401,7 +401,7 @@ class LogManager:
     def apply_retention(self) -> Iterator[Step]:
         """Applies retention. A damaged log keeps its segments, and the others are not affected. Raises
         LogDirFailure."""
-        self._scheduler.run_callbacks()
+        self.scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
@@ -423,7 +423,7 @@ class LogManager:
 
     def flush_due(self) -> Iterator[Step]:
         """Flushes the logs whose last flush is `flush.ms` ago. Raises LogDirFailure."""
-        self._scheduler.run_callbacks()
+        self.scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             if (
@@ -438,7 +438,7 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> Iterator[Step]:
         """Writes the recovery points of all directories. Raises LogDirFailure."""
-        self._scheduler.run_callbacks()
+        self.scheduler.run_callbacks()
         self._checkpoints.forget_purged()
         return self._checkpoint(RECOVERY_POINTS)
 
@@ -472,7 +472,7 @@ class LogManager:
         broker epoch if the broker has registered. The next registration reports that epoch, and the
         controller compares it with the last registered one.
         """
-        self._scheduler.close()
+        self.scheduler.close()
         for failure in self.background_failures():
             logger.error("[LogManager] %s", failure)
             self.mark_offline(Path(failure.directory))

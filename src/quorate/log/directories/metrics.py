@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from quorate.metrics import Family, gauge, histogram, labels
 
 if TYPE_CHECKING:
     from quorate.log.directories.manager import LogManager
 
 
-class Metric(NamedTuple):
-    """A number, or a number for each log directory."""
-
-    name: str
-    help: str
-    value: float | Mapping[str, float]
-    label: str = ""
-    states: tuple[str, ...] = ()
-
-
-def directory_metrics(logs: LogManager) -> list[Metric]:
+def directory_families(logs: LogManager) -> Iterator[Family]:
     """The metrics of `kafka.log:type=LogManager`. A directory is named by its absolute path."""
-    offline = {str(path.absolute()): float(not logs.is_online(path)) for path in logs.dirs}
-    cordoned = {str(path.absolute()): float(path in logs.cordoned) for path in logs.dirs}
-    return [
-        Metric("OfflineLogDirectoryCount", "Log directories that failed.", sum(offline.values())),
-        Metric("CordonedLogDirectoryCount", "Log directories that get no new replicas.", len(logs.cordoned)),
-        Metric("LogDirectoryOffline", "Whether the log directory failed.", offline, "logDirectory"),
-        Metric(
-            "LogDirectoryCordoned",
-            "Whether the log directory gets no new replicas.",
-            cordoned,
-            "logDirectory",
-        ),
-    ]
+    group = "log.LogManager"
+    offline = [(labels(logDirectory=path.absolute()), not logs.is_online(path)) for path in logs.dirs]
+    cordoned = [(labels(logDirectory=path.absolute()), path in logs.cordoned) for path in logs.dirs]
+    count = sum(failed for _, failed in offline)
+    yield gauge(f"{group}.OfflineLogDirectoryCount", "Log directories that failed.", count)
+    yield gauge(
+        f"{group}.CordonedLogDirectoryCount", "Log directories that get no new replicas.", len(logs.cordoned)
+    )
+    yield gauge(f"{group}.LogDirectoryOffline", "Whether the log directory failed.", offline)
+    yield gauge(f"{group}.LogDirectoryCordoned", "Whether the log directory gets no new replicas.", cordoned)
+    yield histogram(
+        "log.LogFlushStats.LogFlushRateAndTimeMs",
+        "Time that the flush of a log takes, in ms.",
+        [("", logs.scheduler.flush_times.quantiles())],
+    )

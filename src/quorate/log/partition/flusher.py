@@ -84,7 +84,7 @@ class Flusher:
             self.last_flush_ms = now_ms
         if target <= self.recovery_point or not log.exists:
             return
-        with log.disk_access("flushing"):
+        with log.disk_access("flushing"), log.scheduler.flush_times.measure():
             log.metadata.sync(log.directory)
             for segment in log.segments[log.segment_number(self.recovery_point) :]:
                 if segment.base_offset >= target:
@@ -126,10 +126,12 @@ class Flusher:
         meanwhile."""
         generation, directory = self._generation, self._log.directory
         held = self._held(files)
+        flush_times = self._log.scheduler.flush_times
 
         def sync() -> None:
-            sync_files(held, directory)
-            self.save_epochs(generation=generation)
+            with flush_times.measure():
+                sync_files(held, directory)
+                self.save_epochs(generation=generation)
 
         def on_synced() -> None:
             if self._generation == generation:

@@ -21,7 +21,14 @@ from __future__ import annotations
 
 from quorate.metadata.image.cluster import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
 from quorate.metadata.image.delta import MetadataDelta, PartitionChange, TopicDelta
-from quorate.metadata.image.image import EMPTY, MetadataImage, OpenTransaction, Provenance
+from quorate.metadata.image.image import (
+    EMPTY,
+    MetadataImage,
+    OpenTransaction,
+    Provenance,
+    last_stable_offset,
+    metadata_lag,
+)
 from quorate.metadata.image.partition_table import PartitionTable
 from quorate.metadata.image.partitions import (
     LOST_DIRECTORY,
@@ -74,4 +81,6 @@ __all__ = [
     "TopicDelta",
     "TopicImage",
     "TopicsImage",
+    "last_stable_offset",
+    "metadata_lag",
 ]

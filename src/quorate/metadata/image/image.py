@@ -130,3 +130,13 @@ class MetadataImage:
 
 
 EMPTY = MetadataImage()
+
+
+def last_stable_offset(image: MetadataImage, high_watermark: int) -> int:
+    """The end of the committed records that are outside of an open metadata transaction (KIP-868)."""
+    return high_watermark if image.transaction is None else min(high_watermark, image.transaction.offset)
+
+
+def metadata_lag(image: MetadataImage, high_watermark: int, applied: int) -> int:
+    """The number of offsets from the last applied one to the last stable offset (KIP-631)."""
+    return max(0, last_stable_offset(image, high_watermark) - applied - 1)

@@ -35,11 +35,13 @@ class HttpEndpoint:
         node_id: int,
         metrics: MetricsCollector,
         health: server.Health,
+        readiness: server.Health,
         on_fault: Callable[[BaseException], None],
     ) -> None:
         self._node_id = node_id
         self._metrics = metrics
         self._health = health
+        self._readiness = readiness
         self._on_fault = on_fault
         self._server: server.HttpServer | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -58,6 +60,7 @@ class HttpEndpoint:
         self._loop_lag = loop_lag.LoopLagMonitor(asyncio.get_running_loop(), self._node_id)
         self._loop_lag.start()
         self._metrics.add("quorate_node", self._loop_lag.metrics)
+        self._metrics.add_families(self._loop_lag.families)
 
     async def close(self) -> None:
         """Stops the server and the measurement. Does nothing if they were not started."""
@@ -72,7 +75,7 @@ class HttpEndpoint:
     async def _serve(self, sock: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(None, import_module, server.__name__)
-            self._server = server.HttpServer(self._metrics, self._health)
+            self._server = server.HttpServer(self._metrics, self._health, self._readiness)
             await self._server.start(sock)
         except Exception as e:
             sock.close()

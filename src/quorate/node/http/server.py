@@ -1,5 +1,5 @@
-"""The HTTP endpoint of a node: /metrics for Prometheus and /health for operators and orchestrators,
-served by aiohttp.
+"""The HTTP endpoint of a node, served by aiohttp: /metrics for Prometheus, /health for operators, and the probes
+/live and /ready for orchestrators.
 
 aiohttp and prometheus_client together take a quarter of a second to import. So only nodes that set
 quorate.http.listen import this module, and they do so in a thread while the rest of the node starts.
@@ -15,14 +15,16 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from prometheus_client import CollectorRegistry
-from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client import Metric, exposition
+from prometheus_client.registry import Collector
 
+from quorate.net.turns import SLICE_S
 from quorate.node.metrics import MetricsCollector
 
 logger = logging.getLogger(__name__)
@@ -39,19 +41,19 @@ MAX_CONNECTIONS = 64
 """A scraper needs one."""
 
 Health = Callable[[], tuple[bool, Mapping[str, object]]]
-"""Returns whether the node is ready, and the members of the JSON object that /health answers with."""
+"""Returns whether the node is ready, and the members of the JSON object that is the response."""
 
 
 class HttpServer:
     """Serves the pages on a socket."""
 
-    def __init__(self, metrics: MetricsCollector, health: Health) -> None:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(metrics)
-        self._health = health
+    def __init__(self, metrics: MetricsCollector, health: Health, readiness: Health) -> None:
+        self._metrics = metrics
         app = web.Application()
-        app.router.add_get("/metrics", make_aiohttp_handler(registry))
-        app.router.add_get("/health", self._get_health)
+        app.router.add_get("/metrics", self._get_metrics)
+        app.router.add_get("/health", _page(health))
+        app.router.add_get("/ready", _page(readiness))
+        app.router.add_get("/live", _page(lambda: (True, {"live": True})))
         app.router.add_get("/{path:.*}", _not_found)
         app.on_response_prepare.append(_close_after_response)
         self._runner = web.AppRunner(
@@ -75,15 +77,55 @@ class HttpServer:
         assert self._runner.server is not None
         return _Connection(self._runner.server, self._connections)
 
-    async def _get_health(self, _request: web.Request) -> web.Response:
-        ready, members = self._health()
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        """Writes the metrics in slices, since a large broker has a hundred thousand series."""
+        encoder, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
+        open_metrics = "openmetrics" in content_type
+
+        def encode(family: Metric) -> str:
+            return encoder(_Only(family)).decode().removesuffix(_END)
+
+        pieces: list[bytes] = []
+        slice_ends = time.monotonic() + SLICE_S
+        for piece in self._metrics.text(encode, open_metrics=open_metrics):
+            pieces.append(piece.encode())
+            if time.monotonic() >= slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = time.monotonic() + SLICE_S
+        if open_metrics:
+            pieces.append(_END.encode())
+        response = web.Response(body=b"".join(pieces), headers={"Content-Type": content_type})
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            response.enable_compression(web.ContentCoding.gzip)  # in a thread if the page is large
+        return response
+
+
+def _page(health: Health) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def get(_request: web.Request) -> web.Response:
+        ready, members = health()
         return web.Response(
             status=200 if ready else 503, text=json.dumps(members) + "\n", content_type="application/json"
         )
 
+    return get
+
+
+_END = "# EOF\n"
+"""The last line of OpenMetrics."""
+
+
+class _Only(Collector):
+    """A registry of one family, for the encoders of prometheus_client."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)
+
 
 async def _not_found(_request: web.Request) -> web.Response:
-    return web.Response(status=404, text="The pages are /metrics and /health.\n")
+    return web.Response(status=404, text="The pages are /metrics, /health, /live and /ready.\n")
 
 
 async def _close_after_response(_request: web.Request, response: web.StreamResponse) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quorate.metrics import Quantiles, quantiles
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Response
@@ -283,6 +284,16 @@ class RaftClient:
         return self.driver.delivery.hwm
 
     @property
+    def snapshot_progress(self) -> tuple[int, int] | None:
+        """The bytes of a snapshot that have been loaded, and its size, while one is loaded."""
+        return self.driver.delivery.loading
+
+    @property
+    def delivered_offset(self) -> int:
+        """The offset up to which all listeners have got the log; -1 if none has begun."""
+        return self.driver.delivery.delivered
+
+    @property
     def log_end_offset(self) -> int:
         """The offset of the next record that is proposed."""
         return self.driver.proposals.next_offset if self.is_leader else self.log.end_offset
@@ -325,6 +336,12 @@ class RaftClient:
         """The current values of Kafka's raft-metrics group (`KafkaRaftMetrics`, KIP-595, KIP-853)."""
         driver = self.driver
         return list(raft_metrics(driver.state, driver.log, self.config, driver.meters, self._clock.now()))
+
+    def commit_latency_ms(self) -> Quantiles:
+        """The times from append to commit of the batches of this leader."""
+        meters = self.driver.meters
+        rows = meters.commit_sample.rows(self._clock.now())
+        return quantiles(meters.commits, [row[0] for row in rows])
 
     def broker_metrics(self) -> list[Metric]:
         """Raft's part of kafka.server:type=broker-metadata-metrics."""

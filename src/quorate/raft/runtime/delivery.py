@@ -50,6 +50,7 @@ class Source(Protocol):
     def read_committed(self, offset: int, end: int, max_bytes: int) -> list[CommittedBatch]: ...
     def latest_snapshot(self) -> OffsetEpoch | None: ...
     def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]: ...
+    def snapshot_size(self, snapshot: OffsetEpoch) -> int | None: ...
 
 
 class _Reader:
@@ -81,6 +82,13 @@ class Delivery:
         self._epoch_start: int | None = None  # of this replica's own epoch while it leads
         self._closed = False
         self.hwm = 0
+        self.loading: tuple[int, int] | None = None
+        """The bytes of a snapshot that have been loaded, and its size, while one is loaded."""
+
+    @property
+    def delivered(self) -> int:
+        """The offset up to which every listener has got the log. -1 before a snapshot is loaded."""
+        return min((reader.next_offset for reader in self._readers), default=-1)
 
     # --- the driver's reports ---------------------------------------------------------------------
 
@@ -266,9 +274,21 @@ class Delivery:
         if snapshot.offset < reader.next_offset:
             raise EOFError(f"snapshot {tuple(snapshot)} is older than offset {reader.next_offset}")
         started = time.perf_counter()
-        steps = reader.listener.on_snapshot(snapshot, self._source.snapshot_batches(snapshot))
-        await self._run_steps(reader, steps, snapshot.offset)
+        size = self._source.snapshot_size(snapshot) or 0
+        try:
+            steps = reader.listener.on_snapshot(snapshot, self._counted(snapshot, size))
+            await self._run_steps(reader, steps, snapshot.offset)
+        finally:
+            self.loading = None
         took = time.perf_counter() - started
         if took > SLOW_LOAD_S:
             name = type(reader.listener).__name__
             logger.info("[RaftDelivery] %s has loaded snapshot %s in %.3f s", name, tuple(snapshot), took)
+
+    def _counted(self, snapshot: OffsetEpoch, size: int) -> Iterator[CommittedBatch]:
+        """The batches of a snapshot. Counts their bytes as loaded when the next one is taken."""
+        done = 0
+        for batch in self._source.snapshot_batches(snapshot):
+            self.loading = (done, size)
+            yield batch
+            done += batch.size_bytes

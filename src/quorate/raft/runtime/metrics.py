@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.metrics import Reservoir
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.core.leader import OBSERVER_SESSION_S
 from quorate.raft.types import NO_DIRECTORY, Role
@@ -108,6 +109,8 @@ class RaftMeters:
         "appended",
         "busy",
         "commit_ms",
+        "commit_sample",
+        "commits",
         "election_ms",
         "fetched",
         "started",
@@ -116,6 +119,8 @@ class RaftMeters:
     def __init__(self, now: float) -> None:
         self.started = now
         self.commit_ms = Windowed(now)
+        self.commit_sample = Reservoir(now)
+        self.commits = 0
         self.election_ms = Windowed(now)
         self.appended = Windowed(now)
         self.fetched = Windowed(now)
@@ -132,7 +137,11 @@ class RaftMeters:
     def committed(self, hwm: int, now: float) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= hwm:
-            self.commit_ms.record((now - waiting.popleft()[1]) * 1000, now)
+            latency_ms = (now - waiting.popleft()[1]) * 1000
+            self.commit_ms.record(latency_ms, now)
+            self.commits += 1
+            if self.commit_sample.take():
+                self.commit_sample.record((latency_ms,), now)
 
     def role(self, role: Role, now: float) -> None:
         """Records a change of role. An election ends when there is a leader, even if it is the old one."""

@@ -112,3 +112,34 @@ def test_a_channel_connects_again_after_a_loss() -> None:
         channel.close()
 
     run(test)
+
+
+def test_a_caller_that_is_cancelled_while_its_channel_is_closed_ends() -> None:
+    """A fetcher is stopped so. In the turn in which it began to connect, its cancellation would be taken for
+    that of the connection, and it would retry forever."""
+
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        call = asyncio.ensure_future(channel.connected())
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            call.cancel()
+            channel.close()
+
+        loop.call_soon(stop)  # after the first step of the call, before that of the connection
+        await asyncio.wait([call], timeout=10)
+        assert call.cancelled()
+
+    run(test)
+
+
+def test_a_caller_that_is_not_cancelled_gets_the_error_of_the_closed_channel() -> None:
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        call = asyncio.ensure_future(channel.connected())
+        asyncio.get_running_loop().call_soon(channel.close)
+        with pytest.raises(KafkaConnectionError, match="is closed"):
+            await call
+
+    run(test)

@@ -383,7 +383,7 @@ class NodeChannel:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if connecting.cancelled():  # by `close`, not by the caller
+            if connecting.cancelled() and not cast(asyncio.Task[Any], asyncio.current_task()).cancelling():
                 raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed") from None
             raise
 

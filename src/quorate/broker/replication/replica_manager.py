@@ -482,3 +482,6 @@ class ReplicaManager:
                 partition.maybe_shrink_isr(now, self.replica_lag_max_s)
                 if partition.has_log:
                     partition.maybe_increment_high_watermark()
+                    start = partition.log.log_start_offset
+                    if any(state.log_start_offset < start for state in partition.followers.values()):
+                        partition.end_quiet()  # retention may have raised the log start offset

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.handlers.fetch import AT_ONCE
 from quorate.broker.replication.fetch_session import FetchSession
 from quorate.broker.replication.partition import Partition
 from quorate.protocol.errors import ErrorCode
@@ -67,6 +68,53 @@ def test_a_fetch_after_an_append_reads_one_partition(pair, monkeypatch):
     pair.rounds(4)
     assert set(found) == {KEY[1]}
     assert pair.log(FOLLOWER, KEY[1]).high_watermark == 1
+
+
+@pytest.fixture
+def large(tmp_path: Path):
+    """A pair with so many partitions that a Fetch of all of them takes several turns of the event loop."""
+    made = Pair(tmp_path, placed(partitions=AT_ONCE + 100))
+    made.follow()
+    made.rounds(3)
+    yield made
+    made.close()
+
+
+def test_the_partitions_of_a_large_fetch_become_quiet(large, monkeypatch):
+    assert len(session(large).quiet) == AT_ONCE + 100
+    found = reads(large, monkeypatch)
+    large.rounds(3)
+    assert found == []
+    write(large, LEADER, b"a", partition=KEY[1])
+    large.rounds()
+    assert set(found) == {KEY[1]} and large.log(FOLLOWER, KEY[1]).log_end_offset == 1
+
+
+def test_a_waiting_large_fetch_is_answered_when_a_quiet_partition_changes(large):
+    """All others have been read again because of a new leader epoch, so the Fetch is a large one."""
+    image = placed(epoch=1, partition_epoch=1, partitions=AT_ONCE + 100)
+    quiet = session(large).quiet
+    for index in range(AT_ONCE + 50):
+        partition = large.brokers[LEADER].replicas.partition("t", index)
+        partition.make_leader(image.topics.by_name["t"].partitions[index], 0.0)
+        large.brokers[FOLLOWER].replicas.partition("t", index).make_follower(
+            image.topics.by_name["t"].partitions[index]
+        )
+        large.fetcher.remove(large.brokers[FOLLOWER].replicas.partition("t", index))
+        large.fetcher.add(large.brokers[FOLLOWER].replicas.partition("t", index))
+    assert len(quiet) == 50
+    large.fetcher._max_wait_ms = 60_000
+
+    async def waiting() -> None:
+        fetch = asyncio.ensure_future(large.fetcher._fetch_once())
+        while quiet.waiting is None:
+            await asyncio.sleep(0.01)
+        write(large, LEADER, b"a", partition=AT_ONCE + 60)
+        await asyncio.wait_for(fetch, 30)
+
+    large.loop.run_until_complete(waiting())
+    large.rounds()
+    assert large.log(FOLLOWER, AT_ONCE + 60).log_end_offset == 1
 
 
 def appended(pair: Pair) -> None:

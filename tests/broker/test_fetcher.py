@@ -5,121 +5,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from quorate.broker.handlers import BrokerHandlers
+from quorate.broker.replication.fetch_positions import FetchState
 from quorate.broker.replication.fetch_session import FetchPartition, FetchSessionCache, FetchSessions
 from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
-from quorate.broker.replication.replica_fetcher import ReplicaFetcher
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
-from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 from quorate.records.batch import set_placement
 
-from .fakes import broker, registration
-from .world import Broker, batch_of, image_of, produce, topic_id_of, values_in
-
-LEADER, FOLLOWER = 1, 2
-
-
-class Wire:
-    """Carries requests to a broker's handlers as a connection would."""
-
-    def __init__(self, to: Broker) -> None:
-        self.to = to
-        self.requests: list[Any] = []
-
-    async def call(self, request: Any, timeout_s: float) -> Any:
-        self.requests.append(request)
-        answer = self.to.ask(request)
-        if asyncio.isfuture(answer):
-            key = int(type(request).KEY)
-            answer = Broker.coded(await answer, key, REGISTRY[key].max_version)
-        return answer
-
-    def close(self) -> None:
-        pass
-
-
-class JoinedFetcher(ReplicaFetcher):
-    """Runs rounds when the test says so."""
-
-    wire: Wire
-
-    async def _run(self) -> None:
-        pass
-
-    def _leader_channel(self) -> Any:
-        return self.wire
-
-
-def placed(
-    leader: int = LEADER,
-    epoch: int = 0,
-    partition_epoch: int = 0,
-    isr: tuple[int, ...] = (1, 2),
-    partitions: int = 1,
-):
-    one = registration(
-        replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch
-    )
-    return image_of(
-        {"t": dict.fromkeys(range(partitions), one)},
-        brokers=(broker(1, epoch=100), broker(2, epoch=200)),
-    )
-
-
-class Pair:
-    """Two brokers; each may follow the other."""
-
-    def __init__(self, directory: Path, image: Any = None) -> None:
-        self.loop = asyncio.new_event_loop()
-        image = image or placed()
-        self.brokers = {
-            1: Broker(directory, image, node_id=1, loop=self.loop),
-            2: Broker(directory, image, node_id=2, loop=self.loop),
-        }
-        self.fetcher: JoinedFetcher | None = None
-
-    def log(self, node_id: int, partition: int = 0):
-        return self.brokers[node_id].replicas.partition("t", partition).log
-
-    def publish(self, image: Any) -> None:
-        for one in self.brokers.values():
-            one.publish(image)
-
-    def follow(self, leader: int = LEADER, follower: int = FOLLOWER) -> Wire:
-        """The follower copies from the leader from now on."""
-        here = self.brokers[follower]
-
-        async def make() -> JoinedFetcher:
-            return JoinedFetcher(leader, here.config, here.replicas, lambda: follower * 100, self.loop)
-
-        self.fetcher = self.loop.run_until_complete(make())
-        self.fetcher._max_wait_ms = 0
-        self.fetcher.wire = Wire(self.brokers[leader])
-        for partition in here.replicas.partitions.values():
-            self.fetcher.add(partition)
-        return self.fetcher.wire
-
-    def rounds(self, count: int = 1) -> None:
-        assert self.fetcher is not None
-        for _ in range(count):
-            self.loop.run_until_complete(self.fetcher._fetch_once())
-
-    def values(self, node_id: int) -> list[bytes]:
-        log = self.log(node_id)
-        return values_in(log.read_bytes(log.log_start_offset, 1 << 20))
-
-    def close(self) -> None:
-        for one in self.brokers.values():
-            one.logs.close(broker_epoch=1)
-        self.loop.close()
+from .pair import FOLLOWER, LEADER, Pair, placed, write
+from .world import batch_of, topic_id_of
 
 
 @pytest.fixture
@@ -127,10 +29,6 @@ def pair(tmp_path: Path):
     made = Pair(tmp_path)
     yield made
     made.close()
-
-
-def write(pair: Pair, node_id: int, *values: bytes, partition: int = 0) -> None:
-    pair.brokers[node_id].ask(produce("t", (partition, batch_of(*values)), acks=1))
 
 
 def test_batches_are_copied_unchanged(pair):
@@ -227,7 +125,8 @@ def test_the_leaders_log_start_is_followed(pair):
     write(pair, LEADER, b"b")
     pair.follow()
     pair.rounds(3)
-    pair.log(LEADER).increment_log_start_offset(1, "test")
+    pair.log(LEADER).increment_log_start_offset(1, "retention")
+    pair.brokers[LEADER].replicas.shrink_isrs()
     pair.rounds(2)
     assert pair.log(FOLLOWER).log_start_offset == 1
 
@@ -372,7 +271,7 @@ def test_a_response_about_offsets_truncates_no_log_that_is_no_longer_followed(pa
     assert fetcher is not None
     leader, follower = pair.log(LEADER), pair.brokers[FOLLOWER].replicas.partition("t", 0)
     if asked == 1:
-        leader.truncate_to(1)
+        pair.brokers[LEADER].replicas.partition("t", 0).truncate_to(1)
         leader.epochs.clear()  # or the answer would be a diverging epoch
     else:
         write(pair, LEADER, *[b"b"] * 5)
@@ -530,3 +429,61 @@ def test_a_fetch_names_the_replica_and_its_epoch(pair):
     pair.rounds()
     request: FetchRequest = wire.requests[0]
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (2, 200)
+
+
+def test_a_session_is_sent_only_the_partitions_that_may_have_changed():
+    session = FetchSessionHandler()
+    session.next({(b"t", i): (0, 0, 0, -1) for i in range(4)})
+    assert session.handle_response(0, 5) and not session.is_full
+    changes = {
+        (b"t", 0): (0, 0, 0, -1),  # is as it was sent
+        (b"t", 1): (7, 0, 0, -1),  # has changed
+        (b"t", 2): None,  # is no longer wanted
+        (b"t", 8): None,  # was never wanted
+        (b"t", 9): (0, 0, 0, -1),  # is new
+    }
+    assert session.next_changes(changes) == (
+        {(b"t", 1): (7, 0, 0, -1), (b"t", 9): (0, 0, 0, -1)},
+        [(b"t", 2)],
+    )
+    assert session.next_changes(changes) == ({}, [])
+
+
+def test_an_idle_fetch_looks_at_no_partition(pair, monkeypatch):
+    pair.follow()
+    pair.rounds(2)
+    looks: list[int] = []
+    position = FetchState.position.fget
+    monkeypatch.setattr(FetchState, "position", property(lambda state: looks.append(1) or position(state)))
+    pair.rounds(5)
+    assert looks == []
+    write(pair, LEADER, b"a")
+    pair.rounds(2)
+    assert looks and pair.values(FOLLOWER) == [b"a"]
+
+
+def test_a_delayed_partition_is_fetched_again_after_its_delay(pair):
+    wire = pair.follow()
+    pair.rounds(2)
+    ((key, state),) = pair.fetcher._states.items()
+    pair.fetcher._delay(state, 0.05)
+    pair.rounds()  # only partition: nothing is sent
+    sent = len(wire.requests)
+    write(pair, LEADER, b"a")
+    pair.loop.run_until_complete(asyncio.sleep(0.06))
+    pair.rounds()
+    assert len(wire.requests) == sent + 1
+    assert pair.values(FOLLOWER) == [b"a"] and key in pair.fetcher._positions.sent
+
+
+def test_a_log_start_that_retention_raised_here_is_sent_later(pair, monkeypatch):
+    write(pair, LEADER, b"a", b"b")
+    write(pair, LEADER, b"c")
+    wire = pair.follow()
+    pair.rounds(3)
+    pair.log(FOLLOWER).increment_log_start_offset(2, "retention")
+    pair.rounds()
+    assert wire.requests[-1].topics == []
+    pair.fetcher._positions._compare_all_at = 0.0
+    pair.rounds()
+    assert [part.log_start_offset for part in wire.requests[-1].topics[0].partitions] == [2]

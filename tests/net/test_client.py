@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -110,5 +111,68 @@ def test_a_channel_connects_again_after_a_loss() -> None:
             await asyncio.sleep(0.001)
         assert (await channel.call(MetadataRequest(), 5)).cluster_id == "here"
         channel.close()
+
+    run(test)
+
+
+def test_a_caller_that_is_cancelled_while_its_channel_is_closed_ends() -> None:
+    """A fetcher is stopped so. In the turn in which it began to connect, its cancellation would be taken for
+    that of the connection, and it would retry forever."""
+
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        call = asyncio.ensure_future(channel.connected())
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            call.cancel()
+            channel.close()
+
+        loop.call_soon(stop)  # after the first step of the call, before that of the connection
+        await asyncio.wait([call], timeout=10)
+        assert call.cancelled()
+
+    run(test)
+
+
+def test_a_caller_that_is_not_cancelled_gets_the_error_of_the_closed_channel() -> None:
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        call = asyncio.ensure_future(channel.connected())
+        asyncio.get_running_loop().call_soon(channel.close)
+        with pytest.raises(KafkaConnectionError, match="is closed"):
+            await call
+
+    run(test)
+
+
+def test_a_peer_that_accepts_late_gets_more_time_with_each_attempt() -> None:
+    """A busy server accepts connections in their order. If its clients always gave up after the same time, it
+    would only accept connections that are closed already."""
+
+    async def test(world: ServedListener) -> None:
+        attempts = 0
+
+        async def accept_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal attempts
+            attempts += 1
+            await asyncio.sleep(0.9)
+            there, back = await asyncio.open_connection("127.0.0.1", world.listener.port)
+            await asyncio.gather(copy(reader, back), copy(there, writer))
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(1 << 16):
+                    sink.write(data)
+            sink.close()
+
+        server = await asyncio.start_server(accept_late, "127.0.0.1", 0)
+        channel = NodeChannel("127.0.0.1", server.sockets[0].getsockname()[1], connect_timeout_s=0.6)
+        with pytest.raises(RequestTimedOut):
+            await channel.connected()
+        assert not (await channel.connected()).closed.done()
+        assert attempts == 2
+        channel.close()
+        server.close()
 
     run(test)

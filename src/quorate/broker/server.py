@@ -23,7 +23,7 @@ from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.broker.replication.alter_partition import AlterPartitionManager
 from quorate.broker.replication.directory_assignments import DirectoryAssignments
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
+from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.broker.replication.replication_quota import ReplicationQuotas
 from quorate.broker.topic_creation import TopicCreator
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
@@ -448,7 +448,7 @@ class BrokerServer:
         self._channels.append(channel)
         return channel
 
-    def _make_fetchers(self, replicas: ReplicaManager) -> Fetchers:
+    def _make_fetchers(self, replicas: ReplicaManager) -> replica_fetcher_manager.Fetchers:
         return replica_fetcher_manager.ReplicaFetcherManager(
             self._config, replicas, lambda: self.lifecycle.broker_epoch, self._loop
         )

@@ -39,6 +39,11 @@ MAX_RESPONSE_BYTES = 256 << 20
 """A Fetch response may exceed fetch.max.bytes (50 MiB) by one batch of at most socket.request.max.bytes
 (100 MiB)."""
 
+_MAX_SETUP_TIMEOUT_S = 30.0
+"""After each connection that was opened but not set up in time, the next one gets twice the time, up to this
+(`socket.connection.setup.timeout.max.ms`, KIP-601). A busy server accepts connections in their order: if all
+clients gave up and came again, it would only see connections that are already closed."""
+
 _LAST_VERSIONS: dict[int, int] = {ApiKey.API_VERSIONS: 4, ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 """ApiVersions 5 only adds the expected server (KIP-1242); later versions for offsets have no topic names."""
 
@@ -96,8 +101,10 @@ class Connection(asyncio.BufferedProtocol):
         negotiate: bool = True,
         on_lost: Callable[[Exception | None], None] | None = None,
         close_when_silent: bool = False,
+        setup_timeout_s: float = 0.0,
     ) -> Connection:
-        """Connects, authenticates with `sasl` if given, and requests the peer's API versions.
+        """Connects, authenticates with `sasl` if given, and requests the peer's API versions. An open
+        connection may take until `setup_timeout_s` for the latter, if that is longer than `timeout_s`.
 
         `on_lost` is called with the result of `closed` when an established connection ends. With
         `close_when_silent`, the connection is closed when a request times out and no response at all
@@ -124,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
                 ) from e
             connection = protocol
             connection.peer = where
+            limit.reschedule(began + max(timeout_s, setup_timeout_s))
             try:
                 if negotiate:
                     await connection._negotiate()
@@ -135,13 +143,15 @@ class Connection(asyncio.BufferedProtocol):
             connection._on_lost, connection._close_when_silent = on_lost, close_when_silent
             return connection
 
+        began = loop.time()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 return await open_it()
         except RequestTimedOut:
             raise
         except TimeoutError as e:
-            raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
+            took_s = loop.time() - began
+            raise RequestTimedOut(f"{where} did not complete a connection within {took_s:.0f} s") from e
 
     async def _negotiate(self) -> None:
         version = _LAST_VERSIONS[ApiKey.API_VERSIONS]
@@ -361,6 +371,7 @@ class NodeChannel:
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._failures = 0
+        self._timeouts = 0
         self._not_before = 0.0
         self._closed = False
 
@@ -383,7 +394,7 @@ class NodeChannel:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if connecting.cancelled():  # by `close`, not by the caller
+            if connecting.cancelled() and not cast(asyncio.Task[Any], asyncio.current_task()).cancelling():
                 raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed") from None
             raise
 
@@ -402,8 +413,10 @@ class NodeChannel:
                 sasl=self._sasl,
                 on_lost=self._lost,
                 close_when_silent=True,
+                setup_timeout_s=min(_MAX_SETUP_TIMEOUT_S, self._connect_timeout_s * 2**self._timeouts),
             )
-        except (KafkaConnectionError, RequestTimedOut):
+        except (KafkaConnectionError, RequestTimedOut) as error:
+            self._timeouts = min(self._timeouts + 1, 16) if isinstance(error, RequestTimedOut) else 0
             backoff = min(self._backoff_max_s, self._backoff_min_s * 2 ** min(self._failures, 16))
             self._failures += 1
             self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
@@ -411,7 +424,7 @@ class NodeChannel:
         if self._closed:  # just when the connection was opened: `wait_for` then ignores the cancellation
             connection.close()
             raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
-        self._failures = 0
+        self._failures = self._timeouts = 0
         self._connection = connection
         if connection.closed.done():
             self._lost(connection.closed.result())
@@ -461,37 +474,8 @@ class NodeChannel:
         self.disconnect()
 
 
-class ConnectionPool:
-    """One `NodeChannel` for each address, all with the same options."""
-
-    def __init__(self, **options: Any) -> None:
-        self._options = options
-        self._channels: dict[tuple[str, int], NodeChannel] = {}
-
-    def channel(self, host: str, port: int) -> NodeChannel:
-        channel = self._channels.get((host, port))
-        if channel is None:
-            channel = self._channels[host, port] = NodeChannel(host, port, **self._options)
-        return channel
-
-    async def call(self, host: str, port: int, request: Request, timeout_s: float = 30.0) -> Any:
-        return await self.channel(host, port).call(request, timeout_s)
-
-    def drop(self, host: str, port: int) -> None:
-        """Removes an address and closes its channel."""
-        channel = self._channels.pop((host, port), None)
-        if channel is not None:
-            channel.close()
-
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-
-
 __all__ = [
     "Connection",
-    "ConnectionPool",
     "EncodeError",
     "KafkaConnectionError",
     "NodeChannel",

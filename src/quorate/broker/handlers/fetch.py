@@ -110,8 +110,10 @@ class FetchHandler:
         keys: list[PartitionKey] = []
         wanted: list[FetchPartition] = []
         answers: dict[PartitionKey, PartitionAnswer] = {}
-        self._steps.choose(fetch.partitions.items(), keys, wanted, answers)
-        if not wanted:
+        if fetch.quiet is not None:
+            self._steps.note_reader(fetch.quiet, params)
+        self._steps.choose(fetch.active.items(), keys, wanted, answers)
+        if not wanted and not fetch.quiet:
             return self._answer(context, fetch, answers)
         cold = self._steps.cold_regions(wanted)
         if cold:
@@ -119,12 +121,12 @@ class FetchHandler:
         return self._read(context, fetch, answers, keys, wanted, params)
 
     def _count(self, request: FetchRequest) -> int:
-        """The number of partitions of a request and its session."""
+        """The number of partitions of a request and of those that its session reads."""
         count = sum([len(topic.partitions) for topic in request.topics])
         if request.forgotten_topics_data:
             count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
         session = self._services.sessions.cache.get(request.session_id)
-        return count if session is None else count + len(session.partitions)
+        return count if session is None else count + len(session.active)
 
     async def _read_ahead(
         self,
@@ -173,20 +175,31 @@ class FetchHandler:
         if at_once or size >= params.min_bytes:
             services.replicas.stats.fetched(wanted, results, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, results)
+        quiet = fetch.quiet
+
+        def join() -> None:
+            if quiet is not None and quiet.fresh:
+                self._steps.choose(quiet.take_fresh(), keys, wanted, answers)
+
+        refused = len(answers)
+
+        def ready() -> bool:
+            join()
+            return len(answers) > refused or is_ready(services.replicas, params, wanted)
 
         def finish() -> FetchResponse:
+            join()
+            if quiet is not None:
+                quiet.waiting = None
             again = read(services.replicas, params, wanted, note_follower=False)
             services.replicas.stats.fetched(wanted, again, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, again)
 
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]
-        return DelayedFetch(
-            services.loop,
-            hosted,
-            params.max_wait_ms / 1000,
-            lambda: is_ready(services.replicas, params, wanted),
-            finish,
-        ).future
+        waiting = DelayedFetch(services.loop, hosted, params.max_wait_ms / 1000, ready, finish)
+        if quiet is not None:
+            quiet.waiting, quiet.fresh = waiting, []
+        return waiting.future
 
     def _finish(
         self,
@@ -202,7 +215,9 @@ class FetchHandler:
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
         self._steps.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
         read_answers.update(answers)
-        return self._answer(context, fetch, read_answers)
+        response = self._answer(context, fetch, read_answers)
+        self._steps.make_quiet(fetch, params, zip(keys, wanted, results, strict=True))
+        return response
 
     def _answer(
         self, context: RequestContext, fetch: FetchContext, answers: dict[PartitionKey, PartitionAnswer]

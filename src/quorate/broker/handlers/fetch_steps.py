@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from quorate.broker.replication.fetch_session import FetchPartition, PartitionKey
-from quorate.broker.replication.log_reader import ReadResult
+from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
+from quorate.broker.replication.log_reader import FetchParams, ReadResult
 from quorate.broker.replication.partition import NO_EPOCH
+from quorate.broker.replication.quiet_partitions import QuietPartitions, quiet_follower
 from quorate.broker.replication.replica_selector import LEADER
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -153,6 +154,43 @@ class FetchSteps:
             if result.diverging is not None:
                 answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = result.diverging
             answers[key] = answer
+
+    def note_reader(self, quiet: QuietPartitions[FetchPartition], params: FetchParams) -> None:
+        """Records a Fetch of a session with quiet partitions. All are read if the follower is another one or
+        has restarted, because an older incarnation must be refused."""
+        known = self._services.metadata.alive_broker_epoch(params.replica_id)
+        if known is not None and -1 < params.replica_epoch < known:
+            quiet.end_all()
+        quiet.fetched((params.replica_id, params.replica_epoch), self._services.clock.now())
+
+    def make_quiet(
+        self,
+        fetch: FetchContext,
+        params: FetchParams,
+        results: Iterable[tuple[PartitionKey, FetchPartition, ReadResult]],
+    ) -> None:
+        """Makes the partitions quiet of which the follower has everything after this response."""
+        quiet = fetch.quiet
+        if quiet is None or fetch.error != ErrorCode.NONE:
+            return
+        reader = (params.replica_id, params.replica_epoch)
+        if quiet.reader != reader:  # the session is new, and the partitions know the time of this Fetch
+            quiet.fetched(reader, 0.0)
+        partitions = self._services.replicas.partitions
+        for key, part, result in results:
+            if result.size or result.error != ErrorCode.NONE or result.diverging is not None:
+                continue
+            partition = partitions.get((part.topic, part.partition))
+            if partition is not None:
+                state = quiet_follower(
+                    partition,
+                    params.replica_id,
+                    part.current_leader_epoch,
+                    part.fetch_offset,
+                    part.sent_high_watermark,
+                )
+                if state is not None:
+                    quiet.add(key, state)
 
     def add_news(
         self,

@@ -120,8 +120,10 @@ class LargeFetch:
                 yield
             if fetch.close_if_empty(self._services.sessions.cache):
                 fetch = self._fetch = FetchContext(asked)
+        if fetch.quiet is not None:
+            steps.note_reader(fetch.quiet, self._params)
         # Other requests of the session may change it between two turns.
-        keys, partitions = list(fetch.partitions), list(fetch.partitions.values())
+        keys, partitions = list(fetch.active), list(fetch.active.values())
         for piece in _pieces(zip(keys, partitions, strict=True)):
             if version >= 13:
                 self._services.sessions.resolve([part for _, part in piece])
@@ -179,6 +181,9 @@ class LargeFetch:
         ends = loop.time() + self._params.max_wait_ms / 1000
         wakeup = Wakeup()
         registered: list[Partition] = []
+        quiet = self._fetch.quiet
+        if quiet is not None:
+            quiet.waiting, quiet.fresh = wakeup, []
         try:
             await take_turns(self._register(wakeup, registered))
             while True:
@@ -187,7 +192,11 @@ class LargeFetch:
                 left = ends - loop.time()
                 if self._missing <= 0 or left <= 0 or not await wakeup.wait(left):
                     return
+                if quiet is not None and quiet.fresh:
+                    return  # the next request reads the partition that is no longer quiet
         finally:
+            if quiet is not None:
+                quiet.waiting = None
             await take_turns(self._release(wakeup, registered))
 
     def _register(self, wakeup: Wakeup, registered: list[Partition]) -> Iterator[None]:
@@ -229,6 +238,9 @@ class LargeFetch:
             yield
         response.error_code = fetch.error
         response.node_endpoints = list(hints.values())
+        for some in _pieces(zip(self._keys, self._wanted, self._results, strict=True)):
+            self._steps.make_quiet(fetch, self._params, some)
+            yield
 
     def _answers(self) -> Iterator[dict[PartitionKey, PartitionAnswer]]:
         for read_ones in _pieces(zip(self._keys, self._wanted, self._results, strict=True)):

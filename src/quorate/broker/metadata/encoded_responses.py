@@ -196,7 +196,7 @@ class EncodedMetadataResponses:
                 rest = _encoded_partitions(view, topic, shape, states)
                 while len(partitions) < len(topic.partitions):
                     partitions += islice(rest, _GROUP)
-                    if time.monotonic() >= ends:
+                    if len(partitions) < len(topic.partitions) and time.monotonic() >= ends:
                         yield
                         ends = time.monotonic() + _STEP_S
                 described.partitions = partitions  # type: ignore[assignment]

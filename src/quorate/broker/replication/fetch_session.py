@@ -8,9 +8,10 @@ that returned data moves to the end, so that each gets its turn under a response
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quorate.broker.replication.quiet_partitions import QuietPartitions
 from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """The partitions of one fetcher, kept between its requests."""
+    """The partitions of one fetcher, kept between its requests. Those that are not quiet are `active`."""
 
     id: int
     privileged: bool  # a follower's
@@ -71,6 +72,11 @@ class FetchSession:
     created_ms: int
     last_used_ms: int
     epoch: int
+    active: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
+    quiet: QuietPartitions[FetchPartition] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quiet = QuietPartitions(self.partitions, self.active)
 
 
 def _records_size(data: FetchResponse.PartitionData) -> int:
@@ -86,12 +92,16 @@ class FetchContext:
     """One Fetch request: the partitions to read, and the selection of the answers to send. This class is
     used without a session."""
 
-    __slots__ = ("error", "partitions")
+    __slots__ = ("active", "error", "partitions", "quiet")
 
     def __init__(
         self, partitions: dict[PartitionKey, FetchPartition], error: ErrorCode = ErrorCode.NONE
     ) -> None:
         self.partitions = partitions
+        self.active = partitions
+        """The partitions to read."""
+        self.quiet: QuietPartitions[FetchPartition] | None = None
+        """The others, in a session of a follower that uses topic ids."""
         self.error = error
 
     def finish(
@@ -112,6 +122,10 @@ class FetchContext:
         """Returns those of some answers that are to be sent. After an error, which it may set, nothing is
         sent."""
         return answers if self.error == ErrorCode.NONE else {}
+
+
+def _quiet(session: FetchSession) -> QuietPartitions[FetchPartition] | None:
+    return session.quiet if session.privileged and session.uses_topic_ids else None
 
 
 class FullFetchContext(FetchContext):
@@ -137,43 +151,53 @@ class FullFetchContext(FetchContext):
         session = self._session = self._cache.maybe_create(
             now_ms, privileged=self._privileged, uses_topic_ids=self._uses_topic_ids, size=size
         )
-        return INVALID_SESSION_ID if session is None else session.id
+        if session is None:
+            return INVALID_SESSION_ID
+        self.quiet = _quiet(session)
+        return session.id
 
     def select(
         self, answers: dict[PartitionKey, FetchResponse.PartitionData]
     ) -> dict[PartitionKey, FetchResponse.PartitionData]:
         if self._session is not None:
-            kept = self._session.partitions
+            kept, active = self._session.partitions, self._session.active
             for key, answer in answers.items():
                 part = self.partitions[key]
                 diverges = answer.diverging_epoch.epoch >= 0
                 part.sent_high_watermark = -1 if diverges else answer.high_watermark
                 part.sent_log_start_offset = answer.log_start_offset
-                kept[key] = part
+                kept[key] = active[key] = part
         return answers
 
 
 class IncrementalFetchContext(FetchContext):
-    """A request in a session. It reads all partitions of the session."""
+    """A request in a session. It reads all partitions of the session that are not quiet."""
 
     __slots__ = ("_expected_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
         super().__init__(session.partitions)
+        self.active = session.active
+        self.quiet = _quiet(session)
         self._session = session
         self._expected_epoch = session.epoch
 
     def change(self, wanted: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         """Adds or changes the partitions of `wanted` in the session, and removes those of `forgotten`."""
-        partitions = self.partitions
+        partitions, active, quiet = self.partitions, self.active, self._session.quiet
         for key, part in wanted.items():
             known = partitions.get(key)
             if known is None:
-                partitions[key] = part
+                partitions[key] = active[key] = part
             else:
                 known.update(part)
+                if key not in active:
+                    quiet.end(key)
+                    active[key] = known
         for key in forgotten:
             partitions.pop(key, None)
+            if active.pop(key, None) is None:
+                quiet.end(key)
 
     def begin(self, size: int, now_ms: int) -> int:
         return self._session.id
@@ -186,7 +210,7 @@ class IncrementalFetchContext(FetchContext):
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return {}
         news: dict[PartitionKey, FetchResponse.PartitionData] = {}
-        partitions = session.partitions
+        partitions, active = session.partitions, session.active
         for key, answer in answers.items():
             part = partitions.get(key)
             if part is None:
@@ -210,6 +234,8 @@ class IncrementalFetchContext(FetchContext):
                 if size > 0:
                     del partitions[key]
                     partitions[key] = part
+                    active.pop(key, None)
+                    active[key] = part
         return news
 
     def close_if_empty(self, cache: FetchSessionCache) -> bool:
@@ -322,7 +348,7 @@ class FetchSessions:
             if fetch.close_if_empty(self.cache):
                 return FetchContext(wanted)
             if uses_topic_ids:
-                self.resolve(fetch.partitions.values())
+                self.resolve(fetch.active.values())
         return fetch
 
     def opened(

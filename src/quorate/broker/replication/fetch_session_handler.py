@@ -3,6 +3,7 @@ broker's half is in `fetch_session.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quorate.broker.replication.fetch_session import INITIAL_EPOCH, next_epoch
@@ -32,6 +33,27 @@ class FetchSessionHandler:
         forgotten = [key for key in self.sent if key not in wanted]
         self.sent = dict(wanted)
         return changed, forgotten
+
+    def next_changes(
+        self, changes: Mapping[TopicIdPartition, FetchPosition | None]
+    ) -> tuple[dict[TopicIdPartition, FetchPosition], list[TopicIdPartition]]:
+        """As `next`, in a session, for a caller that knows which partitions may have changed since the last
+        request. Those with None are no longer wanted. The cost does not depend on the other partitions."""
+        sent = self.sent
+        changed: dict[TopicIdPartition, FetchPosition] = {}
+        forgotten: list[TopicIdPartition] = []
+        for key, position in changes.items():
+            if position is None:
+                if sent.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif sent.get(key) != position:
+                changed[key] = sent[key] = position
+        return changed, forgotten
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request must have all partitions."""
+        return self.epoch == INITIAL_EPOCH
 
     def handle_response(self, error: int, session_id: int) -> bool:
         """Returns whether the response can be used. After an error of the session the next request is a

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.purgatory import DelayedOperations
-from quorate.broker.replication.replica_state import FollowerState, PendingIsr
+from quorate.broker.replication.replica_state import ENDED_BY_METADATA, FollowerState, PendingIsr
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -139,6 +139,7 @@ class Partition:
         partition epoch is ignored: the response to an AlterPartition may be ahead of the metadata log."""
         if image.partition_epoch < self.partition_epoch:
             return False
+        self.end_quiet()
         was_leader = self.is_leader
         # After a gap in the leader epochs, followers may have truncated their logs for another leader. Their
         # known progress is then discarded. (Kafka keeps it.)
@@ -172,6 +173,7 @@ class Partition:
         """Becomes or stays a follower. Returns whether the leader epoch is new, so that fetching restarts."""
         if image.partition_epoch < self.partition_epoch:
             return False
+        self.end_quiet()
         new_epoch = image.leader_epoch > self.leader_epoch
         was_leader = self.is_leader
         self.is_leader = False
@@ -274,8 +276,8 @@ class Partition:
         if offset <= log.high_watermark:
             return False
         log.high_watermark = offset
-        delayed = self.waiting
-        if delayed is not None:
+        self.end_quiet()
+        if (delayed := self.waiting) is not None:
             if delayed.fetches:
                 delayed.wake_fetches()
             if delayed.appends:
@@ -311,6 +313,8 @@ class Partition:
                 f"Fetch of broker {replica_id} carries broker epoch {broker_epoch}, the current one is "
                 f"{known_epoch}.",
             )
+        if state.quiet_in is not None:  # in another session
+            self.end_quiet()
         previous_end = state.log_end_offset
         state.fetched(offset, log_start_offset, now, leader_end_offset, broker_epoch)
         self._maybe_expand_isr(replica_id, state)
@@ -377,17 +381,13 @@ class Partition:
             return  # the metadata log was faster or the role changed
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return
+        self.end_quiet()
         self.pending_isr = None
         self.isr = isr
         self.partition_epoch = partition_epoch
-        logger.info(
-            "[Partition %s-%d broker=%d] ISR updated to %s and partition epoch to %d",
-            self.topic,
-            self.partition,
-            self._host.node_id,
-            ",".join(map(str, isr)),
-            partition_epoch,
-        )
+        updated = "[Partition %s-%d broker=%d] ISR updated to %s and partition epoch to %d"
+        ids = ",".join(map(str, isr))
+        logger.info(updated, self.topic, self.partition, self._host.node_id, ids, partition_epoch)
         self.maybe_increment_high_watermark()
 
     def isr_rejected(self, pending: PendingIsr, error: ErrorCode) -> bool:
@@ -400,15 +400,7 @@ class Partition:
             # The high watermark had waited for the replica that was to join the ISR.
             self.maybe_increment_high_watermark()
             return False
-        # After these errors the current ISR arrives through the metadata log, which ends the pending state.
-        return error not in (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            ErrorCode.FENCED_LEADER_EPOCH,
-            ErrorCode.INVALID_UPDATE_VERSION,
-            ErrorCode.INVALID_REQUEST,
-            ErrorCode.NEW_LEADER_ELECTED,
-        )
+        return error not in ENDED_BY_METADATA
 
     # --- following --------------------------------------------------------------------------------
 
@@ -486,10 +478,18 @@ class Partition:
 
     def fail_delayed_operations(self, error: ErrorCode) -> None:
         """Ends the waiting requests after this replica got another role or was removed."""
+        self.end_quiet()
         if self.waiting is not None:
             self.waiting.fail(error)
 
+    def end_quiet(self) -> None:
+        """Lets every follower's session read this partition again, because it has changed."""
+        for state in self.followers.values():
+            if (quiet := state.quiet_in) is not None:
+                quiet.changed((self.topic_id, self.partition), self)
+
     def _wake_fetches(self) -> None:
+        self.end_quiet()
         delayed = self.waiting
         if delayed is not None and delayed.fetches:
             delayed.wake_fetches()

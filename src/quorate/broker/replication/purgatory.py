@@ -193,7 +193,7 @@ class DelayedFetch:
     ) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
-        self._partitions = partitions
+        self._partitions = list(partitions)
         self._ready = ready
         self._finish = finish
         self._woken = False
@@ -201,6 +201,13 @@ class DelayedFetch:
             partition.delayed_operations.fetches[self] = None
         self._timer = loop.call_later(max_wait_s, self._complete)
         self.future.add_done_callback(self._released)
+
+    def join(self, partition: HasDelayedOperations) -> None:
+        """Waits for one more partition, and checks `ready()`."""
+        if not self.future.done():
+            partition.delayed_operations.fetches[self] = None
+            self._partitions.append(partition)
+            self.wake()
 
     def wake(self) -> None:
         """Schedules a check of `ready()`. All appends of one turn of the event loop cause one check."""
@@ -228,7 +235,7 @@ class DelayedFetch:
         self._timer.cancel()
         for partition in self._partitions:
             partition.delayed_operations.fetches.pop(self, None)
-        self._partitions = ()
+        self._partitions = []
 
 
 class Wakeup:
@@ -247,6 +254,10 @@ class Wakeup:
     def release(self, partition: HasDelayedOperations) -> None:
         """Is no longer woken by the partition."""
         partition.delayed_operations.fetches.pop(self, None)
+
+    def join(self, partition: HasDelayedOperations) -> None:
+        """Ends `wait`, because of a partition that is not registered."""
+        self._event.set()
 
     def wake(self) -> None:
         """Ends `wait`, now or when it is called."""

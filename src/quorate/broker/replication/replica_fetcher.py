@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from quorate.broker.replication.fetch_positions import FetchPositions, FetchState
 from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from quorate.broker.replication.fetch_session_handler import (
     FetchPosition,
@@ -61,24 +61,6 @@ class FetcherHost(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _FetchState:
-    """The progress of one partition that is being copied (`PartitionFetchState` in Kafka)."""
-
-    partition: Partition
-    leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    in_sync: bool
-    """Whether the log had reached the leader's high watermark after the last response, or the replica is in
-    the ISR before the first one."""
-    delayed_until: float = 0.0
-    failures: int = 0
-    """Unexpected errors since the last response that could be used."""
-    lag: int = 0
-    """The offsets from the end of this log to the high watermark of the leader, as of the last response."""
-
-
 class ReplicaFetcher:
     """Copies partitions from one leader."""
 
@@ -101,7 +83,8 @@ class ReplicaFetcher:
         self._partition_bytes: int = config.get("replica.fetch.max.bytes")
         self._backoff_s: float = config.get("replica.fetch.backoff.ms") / 1000
         self._timeout_s: float = config.get("replica.socket.timeout.ms") / 1000
-        self._states: dict[TopicIdPartition, _FetchState] = {}
+        self._states: dict[TopicIdPartition, FetchState] = {}
+        self._positions = FetchPositions(self._states)
         self._out_of_range: list[TopicIdPartition] = []
         self._truncated: list[PartitionLog] = []
         self._session = FetchSessionHandler()
@@ -128,17 +111,23 @@ class ReplicaFetcher:
             partition.truncate_to(log.high_watermark)
             self._host.logs.lower_checkpoints([log])
         image = self._host.metadata.partition(partition.topic, partition.partition)
-        self._states[(partition.topic_id, partition.partition)] = _FetchState(
+        key = (partition.topic_id, partition.partition)
+        self._states[key] = FetchState(
             partition,
             partition.leader_epoch,
             log.log_end_offset,
             -1 if known is None else known,
             in_sync=image is not None and self._host.node_id in image.isr,
         )
+        self._positions.changed(key)
 
     def remove(self, partition: Partition) -> bool:
         """Stops copying the partition. Returns whether it was copied by this fetcher."""
-        return self._states.pop((partition.topic_id, partition.partition), None) is not None
+        key = (partition.topic_id, partition.partition)
+        if self._states.pop(key, None) is None:
+            return False
+        self._positions.changed(key)
+        return True
 
     def stop(self) -> None:
         """Cancels the task and closes the connection."""
@@ -173,16 +162,16 @@ class ReplicaFetcher:
 
     async def _fetch_once(self) -> bool:
         """Sends one Fetch and processes its response. Returns False if the fetcher should pause."""
-        now = self._loop.time()
-        due = {key: state for key, state in self._states.items() if state.delayed_until <= now}
-        if self._host.quotas.follower.is_active:
-            due = self._without_throttled(due)
-        if not due:
-            return False
         channel = self._leader_channel()
         if channel is None:
             return False
-        response = await channel.call(self._request(due), self._timeout_s + self._max_wait_ms / 1000)
+        held = self._is_held(self._host.clock.now())
+        changed, forgotten = self._positions.next(self._session, self._loop.time(), held)
+        if not self._positions.sent:
+            self._session.reset()
+            return False
+        request = self._request(changed, forgotten)
+        response = await channel.call(request, self._timeout_s + self._max_wait_ms / 1000)
         if not self._session.handle_response(response.error_code, response.session_id):
             logger.info(
                 "[ReplicaFetcher broker=%d leader=%d] Fetch session refused: %s",
@@ -194,35 +183,32 @@ class ReplicaFetcher:
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
-        self._process_response(due, response)
+        self._process_response(response)
         await self._handle_out_of_range_partitions()
         return True
 
-    def _without_throttled(
-        self, due: dict[TopicIdPartition, _FetchState]
-    ) -> dict[TopicIdPartition, _FetchState]:
-        """Leaves out throttled partitions while the limit is exceeded. Replicas in sync are never left out:
-        they would drop out of the ISR."""
+    def _is_held(self, now: float) -> Callable[[FetchState], bool] | None:
+        """Tells which partitions must not be fetched because the limit of throttled replicas is exceeded, or
+        None. Replicas in sync are never left out: they would drop out of the ISR."""
         quota = self._host.quotas.follower
-        if not quota.is_exceeded(self._host.clock.now()):
-            return due
-        return {
-            key: state
-            for key, state in due.items()
-            if state.in_sync or not quota.is_throttled(state.partition.topic, state.partition.partition)
-        }
+        if not quota.is_active or not quota.is_exceeded(now):
+            return None
+        return lambda state: (
+            not state.in_sync and quota.is_throttled(state.partition.topic, state.partition.partition)
+        )
 
-    def _process_response(self, due: dict[TopicIdPartition, _FetchState], response: FetchResponse) -> None:
+    def _process_response(self, response: FetchResponse) -> None:
         """Processes the data of each partition that is still copied in the same leader epoch. The leader
         counts the data of the others as received, so the next request starts another session."""
         overtaken = False
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                state = due.get(key)
+                state = self._positions.sent.get(key)
                 if state is None or not self._is_current(key, state):
                     overtaken = True
                     continue
+                self._positions.changed(key)
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._out_of_range.append(key)
                     continue
@@ -243,13 +229,14 @@ class ReplicaFetcher:
         for key in out_of_range:
             state = self._states.get(key)
             if state is not None:
+                self._positions.changed(key)
                 with self._delaying_on_error(state):
                     await self._handle_out_of_range(key, state)
                 # Here and not after the loop: this broker may become the leader of the partition before the
                 # next response arrives.
                 self._lower_checkpoints()
 
-    def _is_current(self, key: TopicIdPartition, state: _FetchState) -> bool:
+    def _is_current(self, key: TopicIdPartition, state: FetchState) -> bool:
         """Whether `state` is still in use: the partition was not removed, and not added again in another
         leader epoch."""
         return self._states.get(key) is state
@@ -268,7 +255,7 @@ class ReplicaFetcher:
                 self._host.handle_storage_failure(failure)
 
     @contextlib.contextmanager
-    def _delaying_on_error(self, state: _FetchState) -> Iterator[None]:
+    def _delaying_on_error(self, state: FetchState) -> Iterator[None]:
         """Delays only this partition if its data cannot be processed. Errors of the connection are raised.
 
         After an unexpected error Kafka stops copying the partition until its leader changes. Here it is
@@ -304,8 +291,10 @@ class ReplicaFetcher:
                 delay_s,
             )
 
-    def _delay(self, state: _FetchState, delay_s: float) -> None:
+    def _delay(self, state: FetchState, delay_s: float) -> None:
         state.delayed_until = self._loop.time() + delay_s
+        key = (state.partition.topic_id, state.partition.partition)
+        self._positions.delayed(key)
 
     def _leader_channel(self) -> NodeChannel | None:
         endpoint = self._host.metadata.endpoint(self.leader_id, self._listener)
@@ -321,12 +310,9 @@ class ReplicaFetcher:
             self._session.reset()
         return self._channel
 
-    def _request(self, due: dict[TopicIdPartition, _FetchState]) -> FetchRequest:
-        wanted: dict[TopicIdPartition, FetchPosition] = {
-            key: (f.fetch_offset, f.partition.log.log_start_offset, f.leader_epoch, f.last_fetched_epoch)
-            for key, f in due.items()
-        }
-        changed, forgotten = self._session.next(wanted)
+    def _request(
+        self, changed: dict[TopicIdPartition, FetchPosition], forgotten: list[TopicIdPartition]
+    ) -> FetchRequest:
         topics: dict[bytes, FetchRequest.FetchTopic] = {}
         for (topic_id, partition), (offset, start, leader_epoch, last_epoch) in changed.items():
             topic = topics.get(topic_id)
@@ -360,7 +346,7 @@ class ReplicaFetcher:
             forgotten_topics_data=list(dropped.values()),
         )
 
-    def _process_partition(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
+    def _process_partition(self, state: FetchState, data: FetchResponse.PartitionData) -> None:
         """Appends or truncates. Raises KafkaError, and any other exception if this broker has a bug."""
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
@@ -378,7 +364,7 @@ class ReplicaFetcher:
             )
             self._delay(state, self._backoff_s)
 
-    def _append(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
+    def _append(self, state: FetchState, data: FetchResponse.PartitionData) -> None:
         partition = state.partition
         log = partition.log
         records = data.records
@@ -403,7 +389,7 @@ class ReplicaFetcher:
         state.lag = max(0, data.high_watermark - log.log_end_offset)
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
-    def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:
+    def _truncate(self, state: FetchState, leader_epoch: int, leader_end: int) -> None:
         """Truncates the log at the offset where it diverges from the leader's. If this log does not have
         the leader's epoch, it is truncated to the end of the previous epoch, and the next Fetch
         continues the search."""
@@ -449,7 +435,7 @@ class ReplicaFetcher:
         state.fetch_offset = log.log_end_offset
         state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
-    async def _handle_out_of_range(self, key: TopicIdPartition, state: _FetchState) -> None:
+    async def _handle_out_of_range(self, key: TopicIdPartition, state: FetchState) -> None:
         """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
         its start (the leader has deleted the records in between)."""
         partition = state.partition
@@ -482,7 +468,7 @@ class ReplicaFetcher:
             state.fetch_offset,
         )
 
-    async def _leader_offset(self, state: _FetchState, timestamp: int) -> int:
+    async def _leader_offset(self, state: FetchState, timestamp: int) -> int:
         partition = state.partition
         channel = self._leader_channel()
         if channel is None:

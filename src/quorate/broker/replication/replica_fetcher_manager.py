@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.replica_fetcher import FetcherHost, ReplicaFetcher
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.config.kafka_config import KafkaConfig
+
+
+class Fetchers(Protocol):
+    """Copies partitions from their leaders."""
+
+    def start_following(self, partition: Partition) -> None:
+        """Copies the partition from its current leader."""
+        ...
+
+    def stop_following(self, partition: Partition) -> None:
+        """Stops copying the partition, if it is copied."""
+        ...
+
+    def lags(self) -> Iterator[tuple[int, Iterator[tuple[Partition, int]]]]:
+        """(leader, lag of each partition that is copied from it)."""
+        ...
+
+    async def close(self) -> None:
+        """Stops all fetchers and waits for their tasks."""
+        ...
 
 
 class ReplicaFetcherManager:

@@ -27,6 +27,7 @@ from quorate.protocol.uuids import uuid_text
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
+    from quorate.broker.replication.replica_fetcher_manager import Fetchers
     from quorate.broker.replication.replica_state import PendingIsr
     from quorate.log.directories.manager import LogManager
     from quorate.log.partition.partition_log import PartitionLog
@@ -43,26 +44,6 @@ class IsrSender(Protocol):
 
     def submit(self, partition: Partition, pending: PendingIsr) -> None:
         """Sends a change. The controller's answer reaches the partition later."""
-        ...
-
-
-class Fetchers(Protocol):
-    """Copies partitions from their leaders."""
-
-    def start_following(self, partition: Partition) -> None:
-        """Copies the partition from its current leader."""
-        ...
-
-    def stop_following(self, partition: Partition) -> None:
-        """Stops copying the partition, if it is copied."""
-        ...
-
-    def lags(self) -> Iterator[tuple[int, Iterator[tuple[Partition, int]]]]:
-        """(leader, lag of each partition that is copied from it)."""
-        ...
-
-    async def close(self) -> None:
-        """Stops all fetchers and waits for their tasks."""
         ...
 
 
@@ -499,3 +480,6 @@ class ReplicaManager:
                 partition.maybe_shrink_isr(now, self.replica_lag_max_s)
                 if partition.has_log:
                     partition.maybe_increment_high_watermark()
+                    start = partition.log.log_start_offset
+                    if any(state.log_start_offset < start for state in partition.followers.values()):
+                        partition.end_quiet()  # retention may have raised the log start offset

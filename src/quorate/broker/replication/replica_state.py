@@ -4,8 +4,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+from quorate.protocol.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
+
+ENDED_BY_METADATA = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    )
+)
+"""Errors of an AlterPartition after which the current ISR arrives through the metadata log, which ends the
+pending state."""
+
+
+class Quiet(Protocol):
+    """The quiet partitions of a fetch session (`QuietPartitions`)."""
+
+    def changed(self, key: tuple[bytes | str, int], partition: Any) -> None:
+        """Makes a partition active, because it has changed."""
+        ...
 
 
 @dataclass(slots=True)
@@ -19,6 +43,13 @@ class FollowerState:
     last_fetch: float = 0.0
     last_caught_up: float = 0.0
     broker_epoch: int | None = None
+    quiet_in: Quiet | None = None
+    """The session in which the partition is quiet. Its requests are not recorded here while it is."""
+
+    def had_everything(self, at: float) -> None:
+        """Records that the follower had caught up at its Fetch at that time."""
+        self.last_fetch = max(self.last_fetch, at)
+        self.last_caught_up = max(self.last_caught_up, at)
 
     def fetched(
         self, offset: int, log_start_offset: int, now: float, leader_end_offset: int, broker_epoch: int

@@ -37,7 +37,7 @@ class Wire:
     async def call(self, request: Any, timeout_s: float) -> Any:
         self.requests.append(request)
         answer = self.to.ask(request)
-        if asyncio.isfuture(answer):
+        if asyncio.isfuture(answer) or asyncio.iscoroutine(answer):
             key = int(type(request).KEY)
             answer = Broker.coded(await answer, key, REGISTRY[key].max_version)
         return answer

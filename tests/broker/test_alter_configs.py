@@ -104,24 +104,44 @@ def test_changes_of_other_resources_are_forwarded_unchanged(world):
 @pytest.mark.parametrize(
     ("name", "changes", "error"),
     [
-        ("1", [("log.cleaner.threads", SET, "2")], "NONE"),
-        ("", [("log.cleaner.threads", SET, "2")], "NONE"),
-        ("1", [("log.cleaner.threads", DELETE, None)], "NONE"),
+        ("1", [("message.max.bytes", SET, "2")], "NONE"),
+        ("", [("message.max.bytes", SET, "2")], "NONE"),
+        ("1", [("message.max.bytes", DELETE, None)], "NONE"),
         ("1", [("node.id", SET, "2")], "INVALID_REQUEST"),
         ("", [("listeners", SET, "PLAINTEXT://:1")], "INVALID_REQUEST"),
-        ("1", [("log.cleaner.threads", SET, "many")], "INVALID_REQUEST"),
-        ("2", [("log.cleaner.threads", SET, "2")], "INVALID_REQUEST"),
-        ("one", [("log.cleaner.threads", SET, "2")], "INVALID_REQUEST"),
-        ("1", [("log.cleaner.threads", APPEND, "2")], "INVALID_REQUEST"),
-        ("1", [("log.cleaner.threads", 9, "2")], "INVALID_REQUEST"),
-        ("1", [("log.cleaner.threads", SET, None)], "INVALID_REQUEST"),
-        ("1", [("log.cleaner.threads", SET, "2"), ("log.cleaner.threads", SET, "3")], "INVALID_REQUEST"),
+        ("1", [("message.max.bytes", SET, "many")], "INVALID_REQUEST"),
+        ("2", [("message.max.bytes", SET, "2")], "INVALID_REQUEST"),
+        ("one", [("message.max.bytes", SET, "2")], "INVALID_REQUEST"),
+        ("1", [("message.max.bytes", APPEND, "2")], "INVALID_REQUEST"),
+        ("1", [("message.max.bytes", 9, "2")], "INVALID_REQUEST"),
+        ("1", [("message.max.bytes", SET, None)], "INVALID_REQUEST"),
+        ("1", [("message.max.bytes", SET, "2"), ("message.max.bytes", SET, "3")], "INVALID_REQUEST"),
         ("1", [("log.cleanup.policy", APPEND, "compact")], "NONE"),
         ("1", [("log.cleanup.policy", SUBTRACT, "delete")], "NONE"),
     ],
 )
 def test_changes_of_a_broker_are_checked_by_that_broker(world, name, changes, error):
     assert alter(world, (BROKER, name, changes)) == [(BROKER, name, error)]
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_key_without_an_effect_is_not_set(world, name):
+    resource = (BROKER, name, [("num.io.threads", SET, "9")])
+    assert alter(world, resource) == [(BROKER, name, "INVALID_REQUEST")]
+    for harmless in (("num.io.threads", SET, "8"), ("num.io.threads", DELETE, None)):
+        assert alter(world, (BROKER, name, [harmless])) == [(BROKER, name, "NONE")]
+
+
+def test_a_key_without_an_effect_that_is_stored_stays(tmp_path: Path) -> None:
+    """A broker of Apache Kafka in the same cluster may have set it."""
+    world = Broker(tmp_path, image_of({}, configs={(BROKER, "1"): {"num.io.threads": "9"}}))
+    world.services.channel = Channel()  # type: ignore[assignment]
+    changes: list[tuple[str, int, str | None]] = [
+        ("message.max.bytes", SET, "2"),
+        ("num.io.threads", SET, "9"),
+    ]
+    assert alter(world, (BROKER, "1", changes)) == [(BROKER, "1", "NONE")]
+    world.close()
 
 
 @pytest.mark.parametrize(

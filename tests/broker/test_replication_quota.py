@@ -240,6 +240,18 @@ def test_a_throttled_replica_waits_while_the_limit_is_exceeded(pair: Pair, side:
     assert copied(pair) == [2, 0]
 
 
+def test_a_leader_throttles_a_fetch_of_very_many_partitions_too(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.broker.handlers.fetch.AT_ONCE", 0)
+    follow_slowly(pair, 0)
+    pair.rounds(3)
+    assert copied(pair) == [1, 0]
+    pass_time(pair, 6.0)
+    pair.rounds()
+    assert copied(pair) == [2, 0]
+
+
 @BOTH_SIDES
 def test_other_partitions_do_not_wait(pair: Pair, side: int) -> None:
     follow_slowly(pair, side)

@@ -53,7 +53,7 @@ public class Everything {
         configs.put(new ConfigResource(ConfigResource.Type.CLIENT_METRICS, "metrics-all"), List.of(
             set("metrics", "org.apache.kafka.producer."), set("interval.ms", "12000"), set("match", "client_id=c.*")));
         configs.put(new ConfigResource(ConfigResource.Type.GROUP, "modern"), List.of(set("consumer.session.timeout.ms", "50000")));
-        configs.put(new ConfigResource(ConfigResource.Type.BROKER, "1"), List.of(set("log.cleaner.threads", "2"), set("max.connections", "5000")));
+        configs.put(new ConfigResource(ConfigResource.Type.BROKER, "1"), List.of(set("message.max.bytes", "2000000"), set("max.connections", "5000")));
         configs.put(new ConfigResource(ConfigResource.Type.BROKER, ""), List.of(set("log.retention.ms", "7200000000"), set("message.max.bytes", "2000000")));
         admin.incrementalAlterConfigs(configs).all().get();
         if (sasl != null) try (Admin alice = Admin.create(saslConf(sasl))) {

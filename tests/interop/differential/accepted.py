@@ -132,7 +132,13 @@ ACCEPTED: tuple[Accepted, ...] = (
         "ours 53|producerId|producerEpoch",
         "transactions are not served: one error that every client takes as final (docs/features.md)",
     ),
-    # -- what is not enforced here
+    # -- what has no effect or is not enforced here
+    Accepted(
+        "alter_configs",
+        "broker '1?' (log.cleaner.threads|max.connection.creation.rate)=.*",
+        "errorCode: ours 42, Kafka's 0",
+        "these keys have no effect here, so they are not set: docs/configuration.md",
+    ),
     Accepted(
         "quotas_and_credentials",
         "set",

@@ -16,6 +16,7 @@ from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError, ConfigType, Scope
 from quorate.config.listeners import parse_connections_per_ip
+from quorate.config.without_effect import WITHOUT_EFFECT
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_configs import AlterConfigsResponse
@@ -32,6 +33,9 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
 _OPENED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
 """Keys that are dynamic in Kafka. Here a change of them would have no effect."""
+_REFUSED_ELSEWHERE = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
+"""Keys without an effect that are stored: kafka-reassign-partitions sets this one before it requests moves
+between directories, and their answers say that there are none."""
 
 
 class AlterConfigsHandler:
@@ -162,12 +166,25 @@ class AlterConfigsHandler:
                     definition.validate(value)
                 except ConfigError as error:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        self._check_effect(resource, values)
         if CORDONED_LOG_DIRS in values:
             try:
                 parse_cordoned_dirs(values[CORDONED_LOG_DIRS], self._services.config.log_dirs)
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         self._check_connections(values)
+
+    def _check_effect(self, resource: Any, values: Mapping[str, str]) -> None:
+        """Refuses to set a key that has no effect to another value than its default. Keys that are stored
+        already, by a broker of Apache Kafka in the same cluster, may stay."""
+        stored = self._services.metadata.image.configs.get(BROKER, resource.resource_name)
+        for name, value in values.items():
+            reason = WITHOUT_EFFECT.get(name)
+            if reason is None or name in _REFUSED_ELSEWHERE or stored.get(name) == value:
+                continue
+            definition = BROKER_CONFIGS[name]
+            if definition.parse(value) != definition.default_value():
+                raise _invalid(f"Cannot change what has no effect on this broker ({reason})", [name])
 
     def _check_connections(self, values: Mapping[str, str]) -> None:
         """Validates the limits on connections, which depend on two keys."""

@@ -82,6 +82,9 @@ def run_tlc(configuration: Path, states: Path) -> str:
         ("planted/AnyFollower", "Invariant CommittedIsHeld is violated"),
         ("planted/ShrinksAtOnce", "Invariant CommittedIsHeld is violated"),
         ("planted/TooFewInSync", "Invariant CommittedIsHeld is violated"),
+        ("planted/LastMemberLoses", "Invariant CommittedIsHeld is violated"),
+        ("planted/SentTwice", "Invariant CommittedIsHeld is violated"),
+        ("planted/HandledTwice", "No error has been found"),
     ],
 )
 def test_tlc_finds_what_is_described(tmp_path: Path, name: str, outcome: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,11 +76,14 @@ def _main(argv: Sequence[str]) -> int:
             return _serve(args, lambda: nodes.root(*live.metadata), live.notice)
         finally:
             live.close()
+    gc.disable()  # nothing that a load creates becomes garbage, and to look for it takes a quarter of the time
     metadata = (
         source.from_file(args.snapshot)
         if args.snapshot is not None
         else source.from_directory(args.directory)
     )
+    gc.freeze()
+    gc.enable()
     root = nodes.root(*metadata)
     return _serve(args, lambda: root, lambda: None)
 

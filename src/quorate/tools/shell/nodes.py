@@ -203,8 +203,8 @@ def _quotas(image: MetadataImage) -> Directory:
 
 
 def _entity_name(entity: tuple[tuple[str, str | None], ...]) -> str:
-    """Returns a name like `clientId(app)_user(ann)`. Kafka's shell has none for a default entity, and fails;
-    here it is `user(<default>)`.
+    """Returns a name like `clientId(app)_user(ann)`. A default entity, whose name is empty in Kafka's
+    shell, is `user(<default>)`.
     """
     names = dict(entity)
     return "_".join(

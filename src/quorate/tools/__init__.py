@@ -15,6 +15,7 @@
     reassign/         kafka-reassign-partitions
     groups/           kafka-consumer-groups
     quorum/           kafka-metadata-quorum
+    shell/            kafka-metadata-shell
     console/          kafka-console-consumer, kafka-console-producer
     dump/             kafka-dump-log
 

@@ -61,6 +61,7 @@ MODULES = {
     "leader_election": "topics.leader_election",
     "log_dirs": "cluster.log_dirs",
     "metadata_quorum": "quorum.metadata_quorum",
+    "metadata_shell": "shell.metadata_shell",
     "quorate": "quorate",
     "reassign_partitions": "reassign.reassign_partitions",
     "server_start": "server_start",

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from quorate.node import local_cluster, local_processes, logging_config, properties
     from quorate.node import main as node_main
     from quorate.tools import shell_completion
+    from quorate.tools.quorum import status as status_command
 
     Nodes = dict[local_processes.NodeProcess, local_cluster.LocalNode]
 else:
     asyncio, logging = lazy_module("asyncio"), lazy_module("logging")
     shell_completion = lazy_module("quorate.tools.shell_completion")
+    status_command = lazy_module("quorate.tools.quorum.status")
     local_cluster, local_processes, logging_config, properties, node_main = lazy_modules(
         "quorate.node", "local_cluster", "local_processes", "logging_config", "properties", "main"
     )
@@ -75,9 +77,21 @@ def _main(argv: Sequence[str]) -> int:
     )
     completion.add_argument("shell", choices=("bash", "zsh"), help="the shell")
     completion.set_defaults(run=lambda args: shell_completion.print_script(args.shell))
+    show = commands.add_parser("status", help="show all nodes of a cluster in one table")
+    where = show.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-server", "-b", help="brokers to connect to, host:port,host:port")
+    where.add_argument("--bootstrap-controller", "-C", help="controllers to connect to, host:port,host:port")
+    show.add_argument("--command-config", "-c", help="properties of the admin client")
+    show.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    show.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it after so many seconds")
+    show.set_defaults(run=_status)
     args = parser.parse_args(argv)
     status: int = args.run(args)
     return status
+
+
+def _status(args: argparse.Namespace) -> int:
+    return status_command.status(args)
 
 
 _UP = """Formats new directories, starts every node, prints the addresses, and stops all nodes on Ctrl-C.

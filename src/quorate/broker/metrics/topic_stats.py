@@ -93,6 +93,10 @@ FETCH_NOT_FAILED = frozenset(
 """Errors that Kafka does not count as failed Fetch requests."""
 
 
+PIECE = 200
+"""Topics that are read without a pause."""
+
+
 class BrokerTopicStats:
     """The numbers of all topics of a broker, and those that Kafka does not count by topic."""
 
@@ -156,11 +160,15 @@ class BrokerTopicStats:
     def families(self) -> Iterator[Family | None]:
         """The metrics of kafka.server:type=BrokerTopicMetrics. A series without a label is the sum of all
         topics."""
-        topics = [(labels(topic=name), stats) for name, stats in self.topics.items()]
-        for slot, name, text in _BY_TOPIC:
-            values: list[tuple[str, float]] = [(text_, getattr(stats, slot)) for text_, stats in topics]
+        topics: list[tuple[str, TopicStats]] = []
+        for name, topic_stats in list(self.topics.items()):
+            topics.append((labels(topic=name), topic_stats))
+            if len(topics) % PIECE == 0:
+                yield None
+        for slot, kafka_name, text in _BY_TOPIC:
+            values: list[tuple[str, float]] = [(where, getattr(stats, slot)) for where, stats in topics]
             total = sum([value for _, value in values]) + getattr(self._removed, slot)
-            yield meter(f"server.BrokerTopicMetrics.{name}", text, [("", total), *values])
+            yield meter(f"server.BrokerTopicMetrics.{kafka_name}", text, [("", total), *values])
             yield None
         yield meter(
             "server.BrokerTopicMetrics.ReplicationBytesInPerSec",

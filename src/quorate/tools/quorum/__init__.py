@@ -5,8 +5,9 @@
     add_controller        `add-controller`
     controller_config     reads what `add-controller` needs from a controller's configuration
     remove_controller     `remove-controller`
+    status                `quorate status`
     leader_wait           ends a request with a useful error when the quorum has no leader
     endpoints             the text form of a controller's endpoint
 
-Nothing else imports this package.
+`quorate.tools.quorate` imports `status`. Nothing else imports this package.
 """

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quorate.net import connection as connection_module
+from quorate.net import response_queue
 from quorate.net.client import Connection
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.limits import ConnectionLimits
@@ -103,7 +104,7 @@ def test_a_response_that_cannot_be_encoded_ends_the_connection(
         raise ZeroDivisionError
 
     async def test(world: ServedListener) -> None:
-        monkeypatch.setattr(connection_module, "failure", broken)
+        monkeypatch.setattr(response_queue, "failure", broken)
         connection = await Connection.connect("127.0.0.1", world.listener.port)
         waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
         behind = connection.send(MetadataRequest())

@@ -116,6 +116,24 @@ Handler = Callable[[RequestContext, Any], Any]
 that a handler may annotate the one request class that it takes."""
 
 
+class FrameSource(Protocol):
+    """The members of a connection that frame handlers use."""
+
+    @property
+    def listener_name(self) -> str: ...
+
+    def decode(self, frame: memoryview) -> tuple[RequestContext, Any]:
+        """The context and the message of a request that is known to be well formed."""
+        ...
+
+
+FrameHandler = Callable[[memoryview, FrameSource], bytes | None]
+"""Answers a request of the most common form from its bytes, because to decode a small request and to encode
+its response takes longer than to carry it out. Returns the complete response, with its length, or None if the
+API's handler must answer: the request is then unchanged, and nothing was done. Called only if no earlier
+response of the connection is pending."""
+
+
 class FeatureRange(NamedTuple):
     name: str
     min: int
@@ -164,6 +182,8 @@ class Dispatcher:
     ) -> None:
         self.kind = kind
         self.routes: dict[int, Handler] = {}
+        self.frame_routes: Mapping[int, FrameHandler] = {}
+        """May be filled later: handlers are imported by their first request."""
         self._features = features
         self._narrow = narrow
         self._identity = identity

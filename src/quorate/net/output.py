@@ -97,6 +97,7 @@ class Output(Protocol):
     read."""
 
     def write(self, parts: list[Part]) -> None: ...
+    def write_buffer(self, data: bytes) -> None: ...
     def close(self) -> None: ...
 
 
@@ -149,21 +150,7 @@ class SocketOutput:
             return
         queue = self._queue
         if not queue and len(parts) <= 2 and not any(isinstance(p, FileRegion) for p in parts):
-            # The common case: one small buffer and an idle socket take one system call.
-            data = parts[0] if len(parts) == 1 else b"".join(parts)  # type: ignore[arg-type]
-            try:
-                sent = os.write(self._fd, data)  # type: ignore[arg-type]
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as e:
-                self._fail(e)
-                return
-            if sent == len(data):
-                return
-            rest = memoryview(data)[sent:]  # type: ignore[arg-type]
-            queue.append(rest)
-            self.buffered_bytes += len(rest)
-            self._watch()
+            self._write_at_once(parts[0] if len(parts) == 1 else b"".join(parts))  # type: ignore[arg-type]
             return
         if not queue:
             self.progressed_at = self._loop.time()
@@ -176,6 +163,28 @@ class SocketOutput:
                 self.buffered_bytes += len(part)
         if not self._watching and not self._warming.active:
             self._flush()
+
+    def write_buffer(self, data: bytes) -> None:
+        """As `write`, of one buffer."""
+        if self._queue:
+            self.write([data])
+        elif self._fd >= 0:
+            self._write_at_once(data)
+
+    def _write_at_once(self, data: bytes | bytearray | memoryview) -> None:
+        """Writes a buffer while nothing is queued, with one system call if the socket accepts all of it."""
+        try:
+            sent = os.write(self._fd, data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as e:
+            self._fail(e)
+            return
+        if sent < len(data):
+            rest = memoryview(data)[sent:]
+            self._queue.append(rest)
+            self.buffered_bytes += len(rest)
+            self._watch()
 
     def _flush(self) -> None:
         """Writes as much as the socket accepts now."""
@@ -315,6 +324,9 @@ class TransportOutput:
             self.progressed_at = asyncio.get_running_loop().time()
         self._queue.extend(_Cursor(p) if isinstance(p, FileRegion) else p for p in parts)
         self._flush()
+
+    def write_buffer(self, data: bytes) -> None:
+        self.write([data])
 
     def paused(self) -> None:
         """The transport's buffer exceeds its high-water mark."""

@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext
+from quorate.net.dispatch import CANCELLABLE_APIS, RequestContext, failure
 from quorate.net.output import Part
 from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
@@ -52,6 +52,15 @@ class PendingResponse:
         self.held_bytes = 0
         """The bytes of `parts` that are held in memory."""
 
+    def result(self) -> Any:
+        """The response that the handler has returned, or the one for its error."""
+        context, request, future = self.context, self.request, self.future
+        assert future is not None
+        if future.cancelled():
+            return failure(context, request, asyncio.CancelledError())
+        error = future.exception()
+        return future.result() if error is None else failure(context, request, error)
+
     def take_messages(self) -> list[Any]:
         """Forgets the request and the handler's result. Returns them, the request last."""
         future, request = self.future, self.request
@@ -95,6 +104,14 @@ class ResponseQueue:
         ):
             out = [b"".join(out)]  # type: ignore[arg-type]
         return out
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all handlers only wait, and no response is held back."""
+        return all(
+            response.parts is None and response.context.api_key in CANCELLABLE_APIS
+            for response in self.pending
+        )
 
     def abandon(self) -> None:
         """Forgets all responses, and cancels the handlers that only wait to be able to answer."""

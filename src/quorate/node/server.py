@@ -261,6 +261,7 @@ class KafkaServer:
             identity=ServerIdentity(self.cluster_id, config.node_id),
         )
         dispatcher.register_all(broker.routes)
+        dispatcher.frame_routes = broker.frame_routes
         await self._serve(config.broker_listeners, dispatcher, open_file_limit)
         broker.subscribe_configs(partial(self._limit_connections, broker, open_file_limit))
 

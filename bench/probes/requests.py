@@ -67,33 +67,50 @@ def drive(port: int, frames: list[bytes], connections: int, seconds: float) -> l
 
 
 def requests(impl: str, connections: int = 50, seconds: float = 4) -> dict[str, object]:
-    """Rate, latency and the broker's CPU time for each request, of Produce and of Metadata."""
+    """Rate, latency and the broker's CPU time for each request, of Produce, Metadata, Fetch and
+    OffsetCommit.
+
+    A Fetch asks for the last record of a partition, as a consumer that keeps up does.
+    """
     figures: dict[str, object] = {}
     with Cluster([impl], combined=True) as cluster:
         cluster.start()
         node = cluster.nodes[0]
         create_topics(admin(cluster.bootstrap), NewTopic("small", PARTITIONS, 1))
         time.sleep(1)
-        records = wire.batch_of_one(b"x" * 100)
-        kinds = {
-            "produce": [wire.produce_frame("small", p, records) for p in range(PARTITIONS)],
-            "metadata": [wire.metadata_frame("small")],
-        }
-        for kind, frames in kinds.items():
+
+        def measure(kind: str, frames: list[bytes]) -> None:
             drive(node.broker_port, frames, connections, seconds)  # warms the caches and Java's compiler
             cpu = node.cpu_s()
             took = drive(node.broker_port, frames, connections, seconds)
             cpu = node.cpu_s() - cpu
-            figures |= {
-                f"{kind}_per_s": len(took) / seconds,
-                **latencies_ms(kind, took),
-                f"{kind}_cpu_us": 1e6 * cpu / len(took),
-            }
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "probe"})
-        ends = [
+            figures.update(
+                {
+                    f"{kind}_per_s": len(took) / seconds,
+                    **latencies_ms(kind, took),
+                    f"{kind}_cpu_us": 1e6 * cpu / len(took),
+                }
+            )
+
+        records = wire.batch_of_one(b"x" * 100)
+        measure("produce", [wire.produce_frame("small", p, records) for p in range(PARTITIONS)])
+        measure("metadata", [wire.metadata_frame("small")])
+        ends = _log_ends(cluster.bootstrap)
+        figures["appended"] = sum(ends)
+        measure("fetch", [wire.fetch_frame("small", p, end - 1) for p, end in enumerate(ends)])
+        groups = [f"probe-{i}" for i in range(PARTITIONS)]
+        for group in groups:
+            wire.wait_for_offset_commit(node.broker_port, group, "small")
+        measure("offset_commit", [wire.offset_commit_frame(group, "small", 0) for group in groups])
+    return figures
+
+
+def _log_ends(bootstrap: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "probe"})
+    try:
+        return [
             consumer.get_watermark_offsets(TopicPartition("small", p), timeout=10)[1]
             for p in range(PARTITIONS)
         ]
+    finally:
         consumer.close()
-        figures["appended"] = sum(ends)
-    return figures

@@ -12,14 +12,23 @@ from typing import Any
 import google_crc32c
 from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest, PartitionData, TopicData
 from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.offset_commit.v8.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_commit.v8.response import OffsetCommitResponse
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.produce.v9.response import ProduceResponse
 from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
-from kio.schema.types import TopicName
+from kio.schema.types import GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32
+from kio.static.primitive import i8, i16, i32, i64
 
 CLIENT = "probe"
 
@@ -96,6 +105,49 @@ def metadata_frame(topic: str) -> bytes:
             topics=(asked,), allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
     )
+
+
+def fetch_frame(topic: str, partition: int, offset: int) -> bytes:
+    """A Fetch without a session, of at most one batch."""
+    data = FetchPartition(partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(1))
+    return frame(
+        FetchRequest(
+            max_wait=datetime.timedelta(0),
+            min_bytes=i32(1),
+            topics=(FetchTopic(topic=TopicName(topic), partitions=(data,)),),
+            forgotten_topics_data=(),
+        )
+    )
+
+
+def offset_commit_frame(group: str, topic: str, partition: int) -> bytes:
+    """An OffsetCommit of a client that is no member of a group."""
+    data = OffsetCommitRequestPartition(
+        partition_index=i32(partition), committed_offset=i64(1), committed_metadata=None
+    )
+    return frame(
+        OffsetCommitRequest(
+            group_id=GroupId(group),
+            member_id="",
+            topics=(OffsetCommitRequestTopic(name=TopicName(topic), partitions=(data,)),),
+        )
+    )
+
+
+def wait_for_offset_commit(port: int, group: str, topic: str, timeout_s: float = 30.0) -> None:
+    """Returns when the coordinator of a group accepts a commit. Raises TimeoutError.
+
+    The first FindCoordinator creates the topic of the offsets.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = call(port, FindCoordinatorRequest(key=group, key_type=i8(0)), FindCoordinatorResponse)
+        if not found.error_code:
+            answer = exchange(port, offset_commit_frame(group, topic, 0), OffsetCommitResponse)
+            if not answer.topics[0].partitions[0].error_code:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no coordinator for {group} after {timeout_s} s")
 
 
 def batch_of_one(value: bytes) -> bytes:

@@ -35,6 +35,7 @@ class ColdFile:
         self.evicts = evicts
         self.error: OSError | None = None
         monkeypatch.setattr(output, "resident_bytes", self._resident)
+        monkeypatch.setattr(output, "read_resident", lambda *_: None)
         monkeypatch.setattr(output, "read_ahead", self._read_ahead)
 
     def _resident(self, fd: int, position: int, length: int) -> int:
@@ -122,6 +123,7 @@ def test_a_connection_of_long_standing_may_wait_for_the_disk(
     path = tmp_path / "segment"
     path.write_bytes(b"r" * 1000)
     monkeypatch.setattr(output, "resident_bytes", lambda *_: 0)
+    monkeypatch.setattr(output, "read_resident", lambda *_: None)
     monkeypatch.setattr(output, "read_ahead", read_ahead)
 
     async def test(world: ServedListener) -> None:
@@ -159,3 +161,31 @@ def test_probes_detect_what_the_page_cache_holds(tmp_path: Path) -> None:
             pytest.skip("this file system does not tell what it has in the page cache")
         page_cache.read_ahead(file, 0, 1 << 20)
         assert page_cache.resident_bytes(file.fileno(), 0, 1 << 20) == 1 << 20
+
+
+@pytest.mark.parametrize(("size", "copied"), [(1, True), (16_000, True), (16_385, False)])
+def test_only_a_small_region_is_copied_into_the_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, copied: bool
+) -> None:
+    use_loop("uvloop")
+    path = tmp_path / "segment"
+    path.write_bytes(b"head" + b"r" * size)
+    with path.open("rb") as probed:
+        if page_cache.read_resident(probed, 0, 1) is None:
+            pytest.skip("the file system cannot tell what is in the page cache")
+    sent: list[int] = []
+    sendfile = os.sendfile
+    monkeypatch.setattr(os, "sendfile", lambda *args: sent.append(args[3]) or sendfile(*args))  # type: ignore[func-returns-value]
+
+    async def test(world: ServedListener) -> None:
+        with path.open("rb") as file:
+            partition = FetchResponse.PartitionData(records=FileRegion(file, 4, size))
+            topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
+            world.fetch = lambda context, request: FetchResponse(responses=[topic])
+            connection = await world.connect()
+            answer = await connection.send(FetchRequest(), 12)
+            assert bytes(answer.responses[0].partitions[0].records) == b"r" * size
+            connection.close()
+
+    run(test)
+    assert bool(sent) is not copied

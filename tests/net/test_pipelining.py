@@ -20,6 +20,7 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.limits import ConnectionLimits
 from quorate.net.output import Part, SocketOutput
 from quorate.net.release import encode_and_release
+from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -270,4 +271,43 @@ def test_a_finished_answer_does_not_wait_for_one_that_is_encoded_in_a_thread(
         writer.close()
 
     monkeypatch.setattr("quorate.net.connection.encode_and_release", slow)
+    run(test)
+
+
+def test_a_frame_handler_answers_only_if_no_earlier_response_is_pending(run: Callable[..., None]) -> None:
+    async def test(world: ServedListener) -> None:
+        metadata = frame(2, MetadataRequest(), 12)
+        world.dispatcher.frame_routes = {
+            ApiKey.METADATA: lambda data, _: struct.pack(">i", 4) + bytes(data[4:8])
+        }
+        reader, writer = await world.raw()
+        writer.write(metadata)
+        assert await answers(reader, 1) == [2]
+        assert not world.seen
+        writer.write(FETCH + metadata)
+        await world.fetching()
+        while len(world.seen) < 2:
+            await asyncio.sleep(0)
+        world.fetches[0].set_result(FetchResponse())
+        assert await answers(reader, 2) == [0, 2]
+        assert [ApiKey(context.api_key) for context in world.seen] == [ApiKey.FETCH, ApiKey.METADATA]
+        writer.close()
+
+    run(test)
+
+
+def test_a_frame_handler_that_fails_closes_only_its_connection(run: Callable[..., None]) -> None:
+    async def test(world: ServedListener) -> None:
+        world.dispatcher.frame_routes = {ApiKey.METADATA: lambda data, _: bytes([1 // (data[7] - 2)])}
+        reader, writer = await world.raw()
+        other, other_writer = await world.raw()
+        writer.write(frame(2, MetadataRequest(), 12))
+        assert await reader.read() == b""
+        other_writer.write(FETCH)
+        await world.fetching()
+        world.fetches[0].set_result(FetchResponse())
+        assert await answers(other, 1) == [0]
+        writer.close()
+        other_writer.close()
+
     run(test)

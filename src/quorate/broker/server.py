@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from quorate.metadata.shared_replay import SharedReplay
     from quorate.metadata.snapshot_generator import SnapshotGenerator
     from quorate.net import dispatch
-    from quorate.net.dispatch import FeatureState, Handler
+    from quorate.net.dispatch import FeatureState
     from quorate.raft.runtime.client import RaftClient
 else:
     snapshot_generator = lazy_module("quorate.metadata.snapshot_generator")
@@ -171,7 +171,7 @@ class BrokerServer:
         self.coordinators = coordinators.CoordinatorService(
             config, self.replicas, self.metadata, self.creator, self.channel, self.clock
         )
-        self.routes: dict[int, Handler] = BrokerHandlers(
+        handlers = BrokerHandlers(
             Services(
                 config=config,
                 cluster_id=cluster_id,
@@ -185,7 +185,8 @@ class BrokerServer:
                 clock=self.clock,
                 loop=loop,
             )
-        ).routes
+        )
+        self.routes, self.frame_routes = handlers.routes, handlers.frame_routes
         for key in _CONTROLLERS_ONLY:
             self.routes[int(key)] = _not_controller
         self.routes.update(self.coordinators.routes)

@@ -99,7 +99,7 @@ def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: in
 
     Raises OSError. Bytes that were written before stay in the file, after the end that the caller knows.
     """
-    total = sum(len(part) for part in parts)
+    total = sum(map(len, parts))
     done = os.pwritev(fd, parts, position)
     if done == total:
         return total

@@ -10,9 +10,8 @@ It guarantees:
 4. In one turn of the event loop, the handlers of one connection run for a few milliseconds (see `turns`).
 5. A malformed request closes its connection and no other. It gets no response, but responses to earlier
    requests are still written.
-6. A peer that has closed its sending direction gets the pending responses, then the connection is closed.
-   Apache Kafka does the same, because it reads the end of the stream only after it has answered the last
-   request. With TLS, unwritten responses are lost: asyncio closes both directions together.
+6. A peer that has closed its sending direction gets the pending responses, then the connection is closed,
+   as in Apache Kafka. With TLS, unwritten responses are lost: asyncio closes both directions together.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from functools import partial
 from typing import Any, cast
 
 from quorate.net.connection_owner import ConnectionOwner
-from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext
+from quorate.net.dispatch import ANONYMOUS, FrameHandler, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
@@ -143,13 +142,19 @@ class ServerConnection(asyncio.BufferedProtocol):
             try:
                 callback()
             except Exception:
-                logger.exception(
-                    "[Listener %s] a callback on the end of connection %s failed",
-                    self._listener.name,
-                    self.id,
-                )
+                text = "[Listener %s] a callback on the end of connection %s failed"
+                logger.exception(text, self._listener.name, self.id)
 
-    # -- called by handlers (`dispatch.ClientConnection`)
+    # -- called by handlers (`dispatch.ClientConnection`, `dispatch.FrameSource`)
+
+    @property
+    def listener_name(self) -> str:
+        return self._listener.name
+
+    def decode(self, frame: memoryview) -> tuple[RequestContext, Any]:
+        """The context and the message of a request. Raises ProtocolViolation."""
+        context = self._context(frame)
+        return context, self._dispatcher.decode(frame, context)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Calls `callback` once, when the connection is closed or its peer has closed its sending direction.
@@ -193,27 +198,14 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
-        context = RequestContext(
-            0,
-            0,
-            0,
-            None,
-            self._listener.name,
-            self.principal,
-            self.peer_host,
-            self.peer_port,
-            self.id,
-            self.software_name,
-            self.software_version,
-            self._listener.security_protocol,
-            self._last_active,
-            len(frame),
-            False,
-            False,
-            frame,
-            self,
-        )
-        if len(frame) > INLINE_BYTES:
+        if len(frame) <= INLINE_BYTES:
+            if not self._pending:
+                answer_frame = self._dispatcher.frame_routes.get(frame[1])  # no key has more than one byte
+                if answer_frame is not None and not frame[0] and self._answer_frame(answer_frame, frame):
+                    return self._may_continue()
+            context = self._context(frame)
+        else:
+            context = self._context(frame)
             (context.api_key,) = _KEY.unpack_from(frame)
             context.is_large = is_large(context)
             if context.is_large:
@@ -221,6 +213,28 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return False
         self._handle(context, self._dispatcher.decode(frame, context))
         return self._may_continue()
+
+    def _answer_frame(self, handler: FrameHandler, frame: memoryview) -> bool:
+        """Returns whether the frame handler has answered the request."""
+        try:
+            answer = self._dispatcher.answer_frame(handler, frame, self)
+        except Exception:  # it is unknown what was done
+            logger.exception("[Listener %s] closing connection %s", self._listener.name, self.id)
+            self.close()
+            return True
+        if answer is None:
+            return False
+        self._valid_requests += 1
+        if self._output is not None and not self._closing:
+            self._output.write_buffer(answer)
+        return True
+
+    def _context(self, frame: memoryview) -> RequestContext:
+        listener = self._listener
+        client = (self.peer_host, self.peer_port, self.id, self.software_name, self.software_version)
+        received = (self._last_active, len(frame), False, False, frame, self)
+        fields: tuple[Any, ...] = (self.principal, *client, listener.security_protocol, *received)
+        return RequestContext(0, 0, 0, None, listener.name, *fields)  # `Dispatcher.decode` sets the zeros
 
     def _decode_in_thread(self, frame: memoryview, context: RequestContext) -> None:
         """Decodes a request in a thread, as millions of elements take seconds. Nothing is read meanwhile."""
@@ -247,13 +261,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._listener.check_drained()
 
     def _handle(self, context: RequestContext, request: Any) -> None:
-        """Runs the handler of a request. `request` is None for an ApiVersions request of an unknown
-        version."""
+        """Runs the handler of a request, which is None for ApiVersions of an unknown version."""
         self._valid_requests += 1
         if request is None:
-            response = self._dispatcher.unsupported_api_versions()
             context.api_version = 0
-            self._answer(context, request, response)
+            self._answer(context, request, self._dispatcher.unsupported_api_versions())
             return
         try:
             result = self._dispatcher.dispatch(context, request)
@@ -266,9 +278,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return
             pending = PendingResponse(context, None, None)
         else:
-            is_future = isinstance(result, asyncio.Future)
-            future = result if is_future else asyncio.ensure_future(result, loop=self._loop)
-            pending = PendingResponse(context, request, future)
+            pending = PendingResponse(context, request, asyncio.ensure_future(result, loop=self._loop))
         self._pending.append(pending)
         self._responses.request_bytes += context.frame_size
         if pending.future is None:
@@ -417,14 +427,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _encoding_failed(self, context: RequestContext, error: BaseException) -> None:
         """Closes the connection, because the responses after this one can no longer be written."""
-        logger.error(
-            "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
-            self._listener.name,
-            ApiKey(context.api_key).name,
-            context.api_version,
-            self.id,
-            exc_info=error,
-        )
+        text = "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection"
+        api = ApiKey(context.api_key).name
+        logger.error(text, self._listener.name, api, context.api_version, self.id, exc_info=error)
         self._write_ready()
         self.close()
 
@@ -492,7 +497,4 @@ class ServerConnection(asyncio.BufferedProtocol):
         """
         self._draining = True
         self._update_reading()
-        return not self._decoding and all(
-            response.parts is None and response.context.api_key in CANCELLABLE_APIS
-            for response in self._pending
-        )
+        return not self._decoding and self._responses.only_waits

@@ -116,11 +116,33 @@ Handler = Callable[[RequestContext, Any], Any]
 that a handler may annotate the one request class that it takes."""
 
 
+class FrameSource(Protocol):
+    """The members of a connection that frame handlers use."""
+
+    @property
+    def listener_name(self) -> str: ...
+
+    def decode(self, frame: memoryview) -> tuple[RequestContext, Any]:
+        """The context and the message of a request that is known to be well formed."""
+        ...
+
+
+FrameHandler = Callable[[memoryview, FrameSource], bytes | None]
+"""Answers a request of the most common form from its bytes, because to decode a small request and to encode
+its response takes longer than to carry it out. Returns the complete response, with its length, or None if the
+API's handler must answer: the request is then unchanged, and nothing was done. Called only if no earlier
+response of the connection is pending."""
+
+
 class RequestObserver(Protocol):
     """Counts and measures requests (`RequestMetrics`)."""
 
     def handle(self, handler: Handler, context: RequestContext, request: Any) -> Any:
         """Runs the handler of a request and returns its result."""
+        ...
+
+    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Runs a frame handler and returns its result."""
         ...
 
     def failed(self, api_key: int, error: BaseException) -> None:
@@ -178,6 +200,8 @@ class Dispatcher:
         self.kind = kind
         self._metrics = metrics
         self.routes: dict[int, Handler] = {}
+        self.frame_routes: Mapping[int, FrameHandler] = {}
+        """May be filled later: handlers are imported by their first request."""
         self._features = features
         self._narrow = narrow
         self._identity = identity
@@ -237,6 +261,12 @@ class Dispatcher:
         if self._metrics is not None:
             return self._metrics.handle(handler, context, request)
         return handler(context, request)
+
+    def answer_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Runs a frame handler."""
+        if self._metrics is not None:
+            return self._metrics.handle_frame(handler, frame, source)
+        return handler(frame, source)
 
     def failure(self, context: RequestContext, request: Request, error: BaseException) -> Response | None:
         """The response for an exception of a handler (see the function `failure`)."""

@@ -96,7 +96,15 @@ class FrameReader:
         """Processes `count` bytes that were read into `buffer()`. Raises ProtocolViolation; the stream
         cannot be continued then."""
         if self._frame is None:
-            self.feed(self._shared[:count])
+            shared = self._shared
+            if count >= 12 and not self._head and not self._stopped:
+                (length,) = _LENGTH.unpack_from(shared)
+                if length == count - 4:  # exactly one frame: a client with one request in flight
+                    self._allow(length, shared[4:12])
+                    if not self._deliver(memoryview(bytearray(shared[4:count]))):
+                        self._stopped = True
+                    return
+            self.feed(shared[:count])
             return
         self._filled += count
         self._advance_frame()

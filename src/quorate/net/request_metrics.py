@@ -28,7 +28,7 @@ from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import FrameHandler, FrameSource, Handler, RequestContext
 
 PARTS = (
     ("TotalTimeMs", "Time from the arrival of a request until its response is ready, in ms."),
@@ -55,6 +55,10 @@ class RequestMeter:
         self.versions: dict[int, int] = {}
         self.sample = Reservoir(now)
 
+    def add(self, version: int) -> None:
+        """Counts a request."""
+        self.versions[version] = self.versions.get(version, 0) + 1
+
     @property
     def count(self) -> int:
         """The number of requests."""
@@ -79,17 +83,29 @@ class RequestMetrics:
             follower = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
             counted = self._followers if follower >= 0 else self._consumers
         else:
-            found = self._meters.get(key)
-            if found is None:
-                found = self._meters[key] = RequestMeter(REGISTRY[key].name, self._clock())
-            counted = found
-        versions = counted.versions
-        version = context.api_version
-        versions[version] = versions.get(version, 0) + 1
+            counted = self._meters.get(key) or self._new_meter(key)
+        counted.add(context.api_version)
         in_sample = counted.sample.take()
         if not in_sample and key in _HANDLERS_COUNT_ERRORS:
             return handler(context, request)
         return self._observe(counted, in_sample, handler, context, request)
+
+    def _new_meter(self, key: int) -> RequestMeter:
+        meter = self._meters[key] = RequestMeter(REGISTRY[key].name, self._clock())
+        return meter
+
+    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Runs a frame handler and returns its result. Such a request never waits for anything."""
+        counted = self._meters.get(frame[1]) or self._new_meter(frame[1])
+        started = self._clock() if counted.sample.take() else None
+        answer = handler(frame, source)
+        if answer is not None:
+            counted.add(frame[3])
+            if started is not None:
+                now = self._clock()
+                local_ms = (now - started) * 1000
+                counted.sample.record((local_ms, 0.0, local_ms, 0.0, len(frame)), now)
+        return answer
 
     def _observe(
         self, counted: RequestMeter, in_sample: bool, handler: Handler, context: RequestContext, request: Any

@@ -118,6 +118,14 @@ class ResponseQueue:
             out = [b"".join(out)]  # type: ignore[arg-type]
         return out
 
+    @property
+    def only_waits(self) -> bool:
+        """Whether all handlers only wait, and no response is held back."""
+        return all(
+            response.parts is None and response.context.api_key in CANCELLABLE_APIS
+            for response in self.pending
+        )
+
     def abandon(self) -> None:
         """Forgets all responses, and cancels the handlers that only wait to be able to answer."""
         abandoned = list(self.pending)

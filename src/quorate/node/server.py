@@ -287,6 +287,7 @@ class KafkaServer:
             metrics=self.metrics.broker_requests,
         )
         dispatcher.register_all(broker.routes)
+        dispatcher.frame_routes = broker.frame_routes
         await self._serve(config.broker_listeners, dispatcher, open_file_limit)
         broker.subscribe_configs(partial(self._limit_connections, broker, open_file_limit))
 

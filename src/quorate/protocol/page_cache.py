@@ -1,4 +1,4 @@
-"""Checks whether bytes of a file are in the page cache, and reads ahead those that are not.
+"""Reads bytes of a file that are in the page cache, and reads ahead those that are not.
 
 A read of what is not in the page cache blocks its thread until the disk has answered. In the event loop
 this would delay every other connection, so cold bytes are read ahead in another thread first (preadv2
@@ -45,6 +45,17 @@ def resident_bytes(fd: int, position: int, length: int) -> int:
             break
         done = min(done + PROBE_EVERY_BYTES, length - 1)
     return length
+
+
+def read_resident(owner: HasFileno, position: int, length: int) -> bytes | None:
+    """Reads bytes that are in the page cache. Returns None if not all are, or if the kernel cannot tell."""
+    if _NOWAIT is None:
+        return None
+    data = bytearray(length)
+    try:
+        return bytes(data) if os.preadv(owner.fileno(), [data], position, _NOWAIT) == length else None
+    except OSError:
+        return None
 
 
 def read_ahead(owner: HasFileno, position: int, length: int) -> None:

@@ -21,7 +21,6 @@ from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import decode, decode_long
 
 _MIN_RUN = 4  # for shorter runs, columns take longer than single records
-_ROOM = 20  # the most bytes that sizes and deltas take before the key
 _RUN_STARTS_AT_RETRY = 16  # the records that are walked before columns are tried again
 
 
@@ -98,55 +97,54 @@ def walk_sizes(body: bytes | bytearray | memoryview, count: int) -> Iterator[int
         pos += size
 
 
-def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
-    """Checks the record at `pos`. Returns (next position, timestamp delta, offset delta, whether the key
-    is null)."""
-    if pos + _ROOM > end:  # near the end every access is checked
-        return _walk_last(body, pos, end)
-    # Lengths of one or two bytes, which are the usual ones, are decoded without a call.
-    byte = body[pos]
-    if byte < 0x80:
-        size = (byte >> 1) ^ -(byte & 1)
+def _walk_one(body: bytes | bytearray, start: int, end: int) -> tuple[int, int, int, bool]:
+    """Checks the record at `start`. Returns (next position, timestamp delta, offset delta, whether the key
+    is null).
+
+    Lengths of one or two bytes, which are the usual ones, are decoded without a call. Positions only grow, so
+    a record whose parts end where its size says was read within its bounds. An access behind the buffer is
+    repeated with checks, which find the reason.
+    """
+    pos = start
+    try:
+        byte = body[pos]
+        if byte < 0x80:
+            size = (byte >> 1) ^ -(byte & 1)
+            pos += 1
+        elif body[pos + 1] < 0x80:
+            size = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
+            pos += 2
+        else:
+            size, pos = decode(body, pos, end)
+        stop = pos + size
+        if size < 6 or stop > end:
+            raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
         pos += 1
-    elif body[pos + 1] < 0x80:
-        size = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
-        pos += 2
-    else:
-        size, pos = decode(body, pos, end)
-    stop = pos + size
-    if size < 6 or stop > end:
-        raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
-    if stop + _ROOM > end or size < _ROOM:
-        return _walk_parts(body, pos, stop)
-    pos += 1
-    byte = body[pos]
-    if byte < 0x80:
-        timestamp_delta = (byte >> 1) ^ -(byte & 1)
-        pos += 1
-    else:
-        timestamp_delta, pos = decode_long(body, pos, stop)
-    byte = body[pos]
-    if byte < 0x80:
-        offset_delta = (byte >> 1) ^ -(byte & 1)
-        pos += 1
-    elif body[pos + 1] < 0x80:
-        offset_delta = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
-        pos += 2
-    else:
-        offset_delta, pos = decode(body, pos, stop)
-    byte = body[pos]
-    if byte < 0x80:
-        key_size = (byte >> 1) ^ -(byte & 1)
-        pos += 1
-    else:
-        key_size, pos = decode(body, pos, stop)
-    if key_size >= 0:
-        pos += key_size
-    elif key_size != -1:
-        raise InvalidRecordError(f"Invalid key length {key_size}")
-    if pos + 2 >= stop:
-        value_size, pos = decode(body, pos, stop)
-    else:
+        byte = body[pos]
+        if byte < 0x80:
+            timestamp_delta = (byte >> 1) ^ -(byte & 1)
+            pos += 1
+        else:
+            timestamp_delta, pos = decode_long(body, pos, stop)
+        byte = body[pos]
+        if byte < 0x80:
+            offset_delta = (byte >> 1) ^ -(byte & 1)
+            pos += 1
+        elif body[pos + 1] < 0x80:
+            offset_delta = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
+            pos += 2
+        else:
+            offset_delta, pos = decode(body, pos, stop)
+        byte = body[pos]
+        if byte < 0x80:
+            key_size = (byte >> 1) ^ -(byte & 1)
+            pos += 1
+        else:
+            key_size, pos = decode(body, pos, stop)
+        if key_size >= 0:
+            pos += key_size
+        elif key_size != -1:
+            raise InvalidRecordError(f"Invalid key length {key_size}")
         byte = body[pos]
         if byte < 0x80:
             value_size = (byte >> 1) ^ -(byte & 1)
@@ -156,18 +154,21 @@ def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, in
             pos += 2
         else:
             value_size, pos = decode(body, pos, stop)
-    if value_size >= 0:
-        pos += value_size
-    elif value_size != -1:
-        raise InvalidRecordError(f"Invalid value length {value_size}")
-    if pos + 1 == stop and not body[pos]:
-        return stop, timestamp_delta, offset_delta, key_size < 0
-    pos = _walk_headers(body, pos, stop)
-    return pos, timestamp_delta, offset_delta, key_size < 0
+        if value_size >= 0:
+            pos += value_size
+        elif value_size != -1:
+            raise InvalidRecordError(f"Invalid value length {value_size}")
+        if pos + 1 == stop and not body[pos]:
+            return stop, timestamp_delta, offset_delta, key_size < 0
+    except IndexError:
+        return _walk_checked(body, start, end)
+    if pos >= stop:
+        return _walk_checked(body, start, end)
+    return _walk_headers(body, pos, stop), timestamp_delta, offset_delta, key_size < 0
 
 
-def _walk_last(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
-    """Checks a record near the end of the buffer."""
+def _walk_checked(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
+    """Checks a record that may end behind the buffer."""
     size, pos = decode(body, pos, end)
     if size < 6 or pos + size > end:
         raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")

@@ -24,6 +24,7 @@ from quorate.records.batch import (
     repack,
     with_max_timestamp,
 )
+from quorate.records.batch_header import BIT_LOG_APPEND_TIME
 from quorate.records.compression import Compression
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP
@@ -103,16 +104,17 @@ def validate_produced(
             "records without a key in a compacted topic",
             errors,
         )
+    has_append_time = bool(header.attributes & BIT_LOG_APPEND_TIME)
     if not log_append_time:
         _check_timestamps(body, header, scan, rules, now_ms)
-    elif header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    elif has_append_time:
         raise _log_append_time_refused()
     if source is not target or (source is not Compression.NONE and not scan.contiguous):
-        if scan.contiguous and header.timestamp_type is TimestampType.CREATE_TIME:
+        if scan.contiguous and not has_append_time:
             return _repacked(body, header, target, rules, now_ms, scan)
         return _rebuild(batch, header, target, rules, now_ms)
     max_timestamp = now_ms if log_append_time else _max_timestamp(header, scan)
-    if max_timestamp != header.max_timestamp or header.timestamp_type is not rules.message_timestamp_type:
+    if max_timestamp != header.max_timestamp or has_append_time is not log_append_time:
         data = with_max_timestamp(batch, rules.message_timestamp_type, max_timestamp)
         return ValidatedBatch(
             data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True
@@ -168,7 +170,7 @@ def _log_append_time_refused() -> InvalidRecordError:
 
 def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
     """The maximum timestamp of a batch according to its records."""
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.attributes & BIT_LOG_APPEND_TIME:
         return header.max_timestamp
     if header.base_timestamp == NO_TIMESTAMP and scan.max_timestamp_delta == 0:
         return NO_TIMESTAMP
@@ -181,7 +183,8 @@ def _check_timestamps(
     """Raises InvalidRecordError for timestamps that are out of the topic's range."""
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    has_append_time = bool(header.attributes & BIT_LOG_APPEND_TIME)
+    if has_append_time:
         # As in Kafka: the timestamp of the batch is checked, and the batch is stored as CreateTime. It is
         # rejected only if it has no timestamp.
         if header.max_timestamp == NO_TIMESTAMP:
@@ -194,7 +197,7 @@ def _check_timestamps(
         )
     if lowest >= earliest and highest <= latest:
         return
-    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    append_time = header.max_timestamp if has_append_time else None
     wrong = (
         (index, timestamp, header.base_offset + offset_delta)
         for index, (timestamp_delta, offset_delta) in enumerate(walk_deltas(body, header.count))

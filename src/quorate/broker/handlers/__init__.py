@@ -1,12 +1,14 @@
 """The request handlers of a broker, one module for each API or small family of APIs (`KafkaApis` in Kafka).
 
     produce, fetch, list_offsets, delete_records, offset_for_leader_epoch
+    small_produce   parses the most common form of Produce
     metadata, describe_cluster, describe_topic_partitions, describe_producers
     describe_configs, alter_configs, list_config_resources, log_dirs
     security     ACLs, quotas, SCRAM credentials and delegation tokens
 
 Each module has a function `routes(services) -> dict[int, Handler]`. It is imported by the first request of
-its APIs. `quorate.broker.server` imports this package, and nothing imports the modules.
+its APIs. The method `answer_frame` of a handler, if it has one, is a `FrameHandler`.
+`quorate.broker.server` imports this package, and nothing imports the modules.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from quorate.broker.topic_creation import TopicCreator
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.directories.manager import LogManager
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import FrameHandler, Handler, RequestContext
 
 
 @dataclass(slots=True)
@@ -98,13 +100,15 @@ FORWARDED = frozenset(
 
 
 class BrokerHandlers:
-    """The handlers of this package, in `routes` by API key."""
+    """The handlers of this package, in `routes` by API key. `frame_routes` has the frame handlers of the
+    modules that are imported."""
 
-    __slots__ = ("_loaded", "_services", "routes")
+    __slots__ = ("_loaded", "_services", "frame_routes", "routes")
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loaded: dict[str, dict[int, Handler]] = {}
+        self.frame_routes: dict[int, FrameHandler] = {}
         self.routes: dict[int, Handler] = {
             int(key): self._lazy(key, module) for key, module in _MODULES.items()
         }
@@ -122,6 +126,9 @@ class BrokerHandlers:
                         self._services
                     )
                 handlers.append(loaded[int(key)])
+                answer_frame = getattr(handlers[0], "answer_frame", None)
+                if answer_frame is not None:
+                    self.frame_routes[int(key)] = answer_frame
             return handlers[0](context, request)
 
         return handle

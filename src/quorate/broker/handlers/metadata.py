@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.metadata.cache import unknown_topic_error
 from quorate.broker.metadata.encoded_responses import EncodedMetadataResponses, Shape
+from quorate.broker.metadata.frame_answers import LARGEST_BYTES, FrameAnswers
 from quorate.broker.topic_names import is_internal
 from quorate.protocol.api import ApiKey
+from quorate.protocol.encoded import EncodedResponse
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.uuids import ZERO_UUID
@@ -44,10 +46,12 @@ Wanted = MetadataRequest.MetadataRequestTopic
 class MetadataHandler:
     """Describes brokers, topics and leaders."""
 
-    __slots__ = ("_answers", "_services")
+    __slots__ = ("_answers", "_frames", "_services", "answer_frame")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._frames = FrameAnswers(services.metadata)
+        self.answer_frame = self._frames.answer
         self._answers = EncodedMetadataResponses(
             services.metadata, services.cluster_id, services.node_id, services.loop
         )
@@ -57,7 +61,7 @@ class MetadataHandler:
         wanted = request.topics
         everything = wanted is None or (version == 0 and not wanted)
         if everything:
-            return self._answers.all_topics(_shape(context, request))
+            return self._kept(context, self._answers.all_topics(_shape(context, request)))
         assert wanted is not None
         if len(wanted) > _AT_ONCE:
             return self._many(context, request, wanted)
@@ -93,7 +97,7 @@ class MetadataHandler:
         if ids:
             by_id = services.metadata.image.topics.by_id
             ordered = sorted(ids)
-            return self._answers.some_topics(
+            answer = self._answers.some_topics(
                 _shape(context, request),
                 chain(
                     (
@@ -106,6 +110,7 @@ class MetadataHandler:
                     (by_id[i] for i in ordered if i in by_id),
                 ),
             )
+            return self._kept(context, answer)
         missing = [name for name in names if services.metadata.topic(name) is None]
         may_create = services.config.auto_create_topics_enable and (
             version < 4 or request.allow_auto_topic_creation
@@ -116,7 +121,19 @@ class MetadataHandler:
             ]
             if creatable and len(creatable) * services.config.num_partitions <= _MOST_PARTITIONS:
                 return self._create(context, request, list(names), creatable)
-        return self._named(context, request, list(names))
+        answer = self._named(context, request, list(names))
+        # The response about a topic that does not exist also depends on the broker's configuration.
+        return answer if missing else self._kept(context, answer)
+
+    def _kept(self, context: RequestContext, answer: Any) -> Any:
+        """Returns a response, or an awaitable of one, of which nothing is kept."""
+        version = context.api_version
+        if isinstance(answer, EncodedResponse):
+            self._frames.keep(context, answer.body)
+        elif isinstance(answer, MetadataResponse) and context.frame_size <= LARGEST_BYTES:
+            answer = EncodedResponse(answer.encode(version), version)
+            self._frames.keep(context, answer.body)
+        return answer
 
     async def _create(
         self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]

@@ -18,9 +18,11 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.handlers import small_produce
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
 from quorate.log.partition.producer_state import AppendOrigin
+from quorate.net.response_queue import encode_frame
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -30,7 +32,8 @@ from quorate.records.batch import parse_header
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
-    from quorate.net.dispatch import ClientConnection, Handler, RequestContext
+    from quorate.log.partition.results import AppendInfo, CheckedBatch
+    from quorate.net.dispatch import ClientConnection, FrameSource, Handler, RequestContext
     from quorate.protocol.schema import Records
 
 logger = logging.getLogger("quorate.broker.produce")
@@ -76,11 +79,9 @@ _MIN_OLD_SIZE = 14
 magic of a smaller record."""
 
 
-def check_records(
-    records: Records | None, version: int, transactional_id: str | None = None
-) -> memoryview | bytes:
-    """Returns the records of a partition if they are exactly one batch of magic 2, with a compression that
-    the version allows. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE,
+def check_records(records: Records | None, version: int, transactional_id: str | None = None) -> CheckedBatch:
+    """Returns the header and the records of a partition if they are exactly one batch of magic 2, with a
+    compression that the version allows. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE,
     INVALID_TXN_STATE, or TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request
     without a transactional id."""
     if not isinstance(records, (memoryview, bytes)) or len(records) == 0:
@@ -116,7 +117,7 @@ def check_records(
             ErrorCode.INVALID_TXN_STATE,
             "This broker has no transaction coordinator: no transaction can be under way.",
         )
-    return records
+    return header, memoryview(records)
 
 
 def _no_batch(version: int) -> KafkaError:
@@ -124,6 +125,11 @@ def _no_batch(version: int) -> KafkaError:
         ErrorCode.INVALID_RECORD,
         f"Produce requests with version {version} must have at least one record batch",
     )
+
+
+def _set_log_start(part: PartitionAnswer, partition: Partition, refused: KafkaError) -> None:
+    if refused.code not in _WITHOUT_LOG_START:
+        part.log_start_offset = partition.log.log_start_offset
 
 
 class ProduceHandler:
@@ -153,6 +159,48 @@ class ProduceHandler:
         self._unfinished[context.connection] = task
         task.add_done_callback(functools.partial(self._appended, context.connection))
         return _answer_of(task)
+
+    def answer_frame(self, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Answers a request of one batch for one partition, for which no replica must be waited for (a
+        `FrameHandler`)."""
+        request = small_produce.parse(frame)
+        if request is None or self._unfinished:
+            return None
+        version, acks, name, topic_id, _, index, data = request
+        services = self._services
+        if version >= 13:
+            name = services.metadata.topic_name(topic_id) or ""
+        partition = services.replicas.partitions.get((name, index))
+        if partition is None or topic_id not in (ZERO_UUID, partition.topic_id) or is_internal(name):
+            return None
+        if not (acks == 1 or (acks == -1 and not partition.followers)):
+            return None
+        try:
+            batch = check_records(data, version)
+        except KafkaError:
+            return None
+        try:
+            info = self._append_batch(partition, name, batch, acks)
+        except Exception as error:
+            return self._refused_frame(frame, source, name, partition, error)
+        return small_produce.response(
+            frame, request, info.first_offset, info.log_append_time_ms, info.log_start_offset
+        )
+
+    def _refused_frame(
+        self, frame: memoryview, source: FrameSource, name: str, partition: Partition, error: Exception
+    ) -> bytes:
+        """The response to the only append of a request, after an error."""
+        context, request = source.decode(frame)
+        (topic,) = request.topic_data
+        part = PartitionAnswer(index=topic.partition_data[0].index)
+        answer = ProduceResponse(
+            responses=[TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=[part])]
+        )
+        if isinstance(error, KafkaError):
+            _set_log_start(part, partition, error)
+        self._refused(context, answer, name, part, len(topic.partition_data[0].records or b""), error)
+        return b"".join(encode_frame(context, answer))  # type: ignore[arg-type]
 
     def _appended(self, connection: ClientConnection | None, task: asyncio.Task[Any]) -> None:
         if self._unfinished.get(connection) is task:
@@ -197,21 +245,9 @@ class ProduceHandler:
                         waiting.append((name, part))
                         if delayed is not None:
                             delayed.add(*wait)
-                except KafkaError as error:
+                except Exception as error:
                     failed = True
-                    self._services.replicas.stats.produce_failed(name, len(data.records or b""), error.code)
-                    self._failed(context, answer, name, part, error)
-                except Exception:
-                    failed = True
-                    logger.exception(
-                        "[Produce broker=%d] Appending to %s-%d failed",
-                        self._services.node_id,
-                        name,
-                        data.index,
-                    )
-                    part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-                    self._services.replicas.stats.produce_failed(name, 0, ErrorCode.UNKNOWN_SERVER_ERROR)
-                    part.base_offset = -1
+                    self._refused(context, answer, name, part, len(data.records or b""), error)
         if acks == 0:
             if failed:
                 self._close(context, answer)
@@ -260,21 +296,16 @@ class ProduceHandler:
         partition = services.replicas.partitions.get((name, data.index))
         if partition is None:
             raise services.replicas.missing(name, data.index)
-        records = check_records(data.records, context.api_version, request.transactional_id)
+        batch = check_records(data.records, context.api_version, request.transactional_id)
         if is_internal(name) and context.client_id != "__admin_client":
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if topic_id != ZERO_UUID and topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        stats = services.replicas.stats.topic(name)
-        stats.produces += 1
         try:
-            info = partition.append(records, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
+            info = self._append_batch(partition, name, batch, acks)
         except KafkaError as refused:
-            if refused.code not in _WITHOUT_LOG_START:
-                part.log_start_offset = partition.log.log_start_offset
+            _set_log_start(part, partition, refused)
             raise
-        stats.messages_in += info.last_offset - info.first_offset + 1
-        stats.bytes_in += len(records)
         part.base_offset = info.first_offset
         part.log_append_time_ms = info.log_append_time_ms
         part.log_start_offset = info.log_start_offset
@@ -289,14 +320,48 @@ class ProduceHandler:
             raise KafkaError(error)
         return None
 
+    def _append_batch(self, partition: Partition, name: str, batch: CheckedBatch, acks: int) -> AppendInfo:
+        services = self._services
+        stats = services.replicas.stats.topic(name)
+        stats.produces += 1
+        info = partition.append(batch, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
+        stats.messages_in += info.last_offset - info.first_offset + 1
+        stats.bytes_in += len(batch[1])
+        return info
+
+    def _refused(
+        self,
+        context: RequestContext,
+        answer: ProduceResponse,
+        name: str | None,
+        part: PartitionAnswer,
+        size: int,
+        error: Exception,
+    ) -> None:
+        """Counts an append that failed, and puts its error into the answer."""
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        self._services.replicas.stats.produce_failed(name, size, code)
+        self._failed(context, answer, name, part, error)
+
     def _failed(
         self,
         context: RequestContext,
         answer: ProduceResponse,
         name: str | None,
         part: PartitionAnswer,
-        error: KafkaError,
+        error: Exception,
     ) -> None:
+        if not isinstance(error, KafkaError):
+            logger.error(
+                "[Produce broker=%d] Appending to %s-%d failed",
+                self._services.node_id,
+                name,
+                part.index,
+                exc_info=error,
+            )
+            part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            part.base_offset = -1
+            return
         if error.code not in _EXPECTED:
             logger.info(
                 "[Produce broker=%d] Append to %s-%d by %s refused: %s",

@@ -10,7 +10,7 @@ import enum
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.broker.replication.replica_selector import LEADER, preferred_read_replica
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -35,8 +35,7 @@ class Isolation(enum.IntEnum):
     TXN_COMMITTED = 2  # consumers, read_committed: the last stable offset
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParams:
+class FetchParams(NamedTuple):
     """The parameters that a Fetch gives for all its partitions."""
 
     replica_id: int  # -1: a consumer

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.log.partition.producer_state import AppendOrigin
-    from quorate.log.partition.results import AppendInfo
+    from quorate.log.partition.results import AppendInfo, NewBatch
     from quorate.metadata.image import PartitionImage
 
 logger = logging.getLogger("quorate.broker.replication.partition")
@@ -222,7 +222,7 @@ class Partition:
         """min.insync.replicas, at most the number of replicas."""
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
-    def append(self, records: bytes | memoryview, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
+    def append(self, records: NewBatch, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
         """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, errors of the log."""
         if not (self.is_leader and self._host.accepts_appends):
             raise self.not_leader()

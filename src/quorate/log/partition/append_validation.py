@@ -7,7 +7,7 @@ import struct
 
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.producer_state import AppendOrigin
-from quorate.log.partition.results import AppendInfo, UnexpectedAppendOffset
+from quorate.log.partition.results import AppendInfo, CheckedBatch, NewBatch, UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import (
     BATCH_OVERHEAD,
@@ -33,7 +33,7 @@ ValidatedAppend = tuple[list[Buffer], list[BatchHeader], list[memoryview], Appen
 
 
 def validate_new_batch(
-    log: LocalLog, batches: Buffer, leader_epoch: int, log_start: int, now_ms: int, origin: AppendOrigin
+    log: LocalLog, batches: NewBatch, leader_epoch: int, log_start: int, now_ms: int, origin: AppendOrigin
 ) -> ValidatedAppend:
     """Checks the single batch of a client or coordinator and gives it offsets from the log end on.
 
@@ -71,8 +71,10 @@ def validate_new_batch(
     return [prefix, view[_PREFIX.size :]], [header], [view], info
 
 
-def _only_batch(batches: Buffer, name: str) -> tuple[BatchHeader, memoryview]:
+def _only_batch(batches: NewBatch, name: str) -> CheckedBatch:
     """The header and the bytes of the only batch. Raises InvalidRecordError, CorruptRecordError."""
+    if isinstance(batches, tuple):
+        return batches
     view = memoryview(batches)
     if len(view) >= BATCH_OVERHEAD:
         header = parse_header(view)

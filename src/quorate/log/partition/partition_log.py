@@ -22,7 +22,7 @@ from quorate.log.partition.loader import LoadedLog, load_log
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.producer_state import AppendOrigin, ProducerState, ProducerUpdate
 from quorate.log.partition.producer_state_manager import apply_updates
-from quorate.log.partition.results import AppendInfo, FetchData
+from quorate.log.partition.results import AppendInfo, FetchData, NewBatch
 from quorate.log.partition.retention import RETENTION_RULES
 from quorate.log.scheduler import InlineScheduler, Scheduler
 from quorate.log.segment.segment import Segment
@@ -201,7 +201,7 @@ class PartitionLog:
     # --- appending --------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batches: Buffer, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self, batches: NewBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
         """Validates and writes batches of a client, a coordinator or the Raft leader.
 
@@ -209,7 +209,7 @@ class PartitionLog:
         returns the offsets of the first append. Raises KafkaError (see `append_validation`, and the
         sequence errors of producers), LogDirFailure.
         """
-        if origin is AppendOrigin.RAFT:
+        if origin is AppendOrigin.RAFT and not isinstance(batches, tuple):
             valid = validate_raft_batches(self._log, batches, leader_epoch, self._log_start)
         else:
             valid = validate_new_batch(self._log, batches, leader_epoch, self._log_start, now_ms, origin)

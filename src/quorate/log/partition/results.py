@@ -1,4 +1,4 @@
-"""The results of appends and reads."""
+"""The arguments of appends, and the results of appends and reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.protocol.file_region import FileRegion
+from quorate.records.batch import BatchHeader
+
+CheckedBatch = tuple[BatchHeader, memoryview]
+"""The only batch of an append, complete, with its header, which was read already."""
+
+NewBatch = bytes | bytearray | memoryview | CheckedBatch
 
 
 @dataclass(slots=True)

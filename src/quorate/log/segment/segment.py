@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from quorate.log.config import LogConfig
 from quorate.log.errors import CorruptIndexError
@@ -37,8 +37,7 @@ def file_stem(offset: int) -> str:
     return f"{offset:020d}"
 
 
-@dataclass(slots=True, frozen=True)
-class BatchPosition:
+class BatchPosition(NamedTuple):
     """The offsets of a batch and its place in the segment's file."""
 
     base_offset: int
@@ -248,19 +247,21 @@ class Segment:
         self.offset_of_max_timestamp = self.base_offset
         self._bytes_since_index = 0
 
-    def note_scanned(self, header: BatchHeader, position: int) -> None:
+    def note_scanned(self, header: BatchHeader, position: int) -> bool:
         """Notes the next batch of a scan or an append: updates the greatest timestamp and adds an index
-        entry every `index.interval.bytes`."""
+        entry every `index.interval.bytes`. Returns whether it has added one."""
         if header.max_timestamp > (
             self.max_timestamp if self.max_timestamp is not None else self.offset_and_time_of_max()[1]
         ):
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
-        if self._bytes_since_index > self._index_interval:
+        is_indexed = self._bytes_since_index > self._index_interval
+        if is_indexed:
             self.offset_index().append(header.last_offset, position)
             self.time_index().maybe_append(self.max_timestamp or 0, self.offset_of_max_timestamp)
             self._bytes_since_index = 0
         self._bytes_since_index += header.size_bytes
+        return is_indexed
 
     def end_scan(self) -> None:
         """Ends the time index with the greatest timestamp, as in a closed segment."""
@@ -300,18 +301,17 @@ class Segment:
     def append(self, parts: list[bytes | bytearray | memoryview], headers: list[BatchHeader]) -> None:
         """Writes complete batches after the last one in one call. Raises OSError; the end of the segment
         has not moved then."""
-        position = self.size
+        position, is_indexed = self.size, False
         size = write_all(self.file().fileno(), parts, position)
         if self.first_timestamp is None and position == 0:
             self.first_timestamp = headers[0].max_timestamp
         for header in headers:
-            self.note_scanned(header, position)
+            is_indexed |= self.note_scanned(header, position)
             position += header.size_bytes
         self.size += size
-        if self._offset_index is not None:
-            self._offset_index.save_if_many(self._files)
-        if self._time_index is not None:
-            self._time_index.save_if_many(self._files)
+        if is_indexed:
+            self.offset_index().save_if_many(self._files)
+            self.time_index().save_if_many(self._files)
 
     def foreign_bytes(self) -> int:
         """The bytes in the file beyond those written through this object; negative if bytes are

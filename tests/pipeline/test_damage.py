@@ -65,7 +65,7 @@ def test_damage_in_the_middle_of_the_newest_segment_is_not_its_end(
     ((offset, text),) = [row for row in found if row[1] is not None]
     assert offset == 4
     assert reason in str(text)
-    assert str(text).endswith("; offsets 4 to 4 cannot be read")
+    assert str(text).endswith("; offset 4 cannot be read")
     dropped = all_rows(tmp_path, mode=Mode.DROPMALFORMED)
     assert [row["offset"] for row in dropped] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 

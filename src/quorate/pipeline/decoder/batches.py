@@ -74,7 +74,9 @@ class Damage(NamedTuple):
         )
         lost = ""
         if self.offset is not None and self.next_offset is not None and self.next_offset > self.offset:
-            lost = f"; offsets {self.offset} to {self.next_offset - 1} cannot be read"
+            last = self.next_offset - 1
+            lost = f"; offset {last}" if self.offset == last else f"; offsets {self.offset} to {last}"
+            lost += " cannot be read"
         return f"{path}: {where}: {self.reason}{lost}"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,8 @@ from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
+from quorate.pipeline.decoder.read import Reading, read_slice
+from quorate.pipeline.layout import Slice, scan, slices
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
 from tests.support.golden import unpack_golden
@@ -49,7 +51,7 @@ def config(name: str, key: str, value: str | None) -> r.ConfigRecord:
     return r.ConfigRecord(resource_type=2, resource_name=name, name=key, value=value)
 
 
-def write_log(folder: Path, base_offset: int, batches: list[list[Data]]) -> Path:
+def write_log(folder: Path, base_offset: int, batches: Sequence[Sequence[Data]], *, epoch: int = 1) -> Path:
     """A segment; the batch that starts at offset N has the time N seconds."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{base_offset:020d}.log"
@@ -58,13 +60,13 @@ def write_log(folder: Path, base_offset: int, batches: list[list[Data]]) -> Path
         for records in batches:
             values = [encode_record(record, record_version(record.KEY, 27)) for record in records]
             out.write(
-                build_metadata_batch(values, base_offset=offset, leader_epoch=1, timestamp=offset * 1000)
+                build_metadata_batch(values, base_offset=offset, leader_epoch=epoch, timestamp=offset * 1000)
             )
             offset += len(records)
     return path
 
 
-def write_state(folder: Path, end_offset: int, records: list[Data]) -> Path:
+def write_state(folder: Path, end_offset: int, records: Sequence[Data]) -> Path:
     """A snapshot that ends at an offset and holds what these records make."""
     folder.mkdir(exist_ok=True)
     image = apply_records(EMPTY, [LEVEL, *records], offset=end_offset - 1, epoch=1, timestamp_ms=0)
@@ -72,6 +74,18 @@ def write_state(folder: Path, end_offset: int, records: list[Data]) -> Path:
     now = end_offset * 1000
     write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=now, now_ms=now)
     return path
+
+
+def rows_of(part: Slice, **reading: Any) -> list[dict[str, Any]]:
+    """The rows of a slice as dictionaries."""
+    return [row for batch in read_slice(part, Reading(**reading)) for row in batch.to_pylist()]
+
+
+def all_rows(folder: Path, **reading: Any) -> list[dict[str, Any]]:
+    """The rows of all snapshots and segments of a metadata log."""
+    layout = scan(folder)
+    parts = slices(layout, snapshots=layout.snapshots)
+    return [row for part in parts for row in rows_of(part, **reading)]
 
 
 @pytest.fixture(scope="session")

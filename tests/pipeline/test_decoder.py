@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from quorate.metadata import records as r
-from quorate.metadata.errors import MetadataError
-from quorate.pipeline.decoder import COLUMNS, read_slice
+from quorate.pipeline.bounds import Bounds
+from quorate.pipeline.columns import select
 from quorate.pipeline.layout import Slice, group, scan, slices
 
-from .conftest import GONE, ORDERS, change, config, partition, topic, write_log, write_state
-
-
-def rows_of(part: Slice, **options: Any) -> list[dict[str, Any]]:
-    names = [name for name, _ in COLUMNS]
-    return [
-        dict(zip(names, row, strict=True))
-        for columns in read_slice(part, **options)
-        for row in zip(*columns.values(), strict=True)
-    ]
-
-
-def all_rows(folder: Path, **options: Any) -> list[dict[str, Any]]:
-    layout = scan(folder)
-    return [row for part in slices(layout, snapshots=layout.snapshots) for row in rows_of(part, **options)]
+from .conftest import (
+    GONE,
+    ORDERS,
+    all_rows,
+    change,
+    config,
+    partition,
+    rows_of,
+    topic,
+    write_log,
+    write_state,
+)
 
 
 def test_a_log_becomes_rows_with_the_columns_of_their_entities(tmp_path: Path) -> None:
@@ -36,11 +32,14 @@ def test_a_log_becomes_rows_with_the_columns_of_their_entities(tmp_path: Path) -
         tmp_path, 5, [[topic("orders", ORDERS), partition(ORDERS, 3)], [config("orders", "a", None), broker]]
     )
     rows = all_rows(tmp_path)
-    assert [(row["offset"], row["type"], row["version"], row["epoch"], row["timestamp"]) for row in rows] == [
-        (5, "TOPIC_RECORD", 0, 1, 5_000_000),
-        (6, "PARTITION_RECORD", 2, 1, 5_000_000),
-        (7, "CONFIG_RECORD", 0, 1, 7_000_000),
-        (8, "BROKER_REGISTRATION_CHANGE_RECORD", 2, 1, 7_000_000),
+    assert [
+        (row["offset"], row["type"], row["version"], row["epoch"], row["timestamp"].timestamp())
+        for row in rows
+    ] == [
+        (5, "TOPIC_RECORD", 0, 1, 5),
+        (6, "PARTITION_RECORD", 2, 1, 5),
+        (7, "CONFIG_RECORD", 0, 1, 7),
+        (8, "BROKER_REGISTRATION_CHANGE_RECORD", 2, 1, 7),
     ]
     assert (rows[0]["topic_id"], rows[0]["topic_name"]) == ("AQEBAQEBAQEBAQEBAQEBAQ", "orders")
     assert (rows[1]["partition"], rows[1]["topic_id"]) == (3, "AQEBAQEBAQEBAQEBAQEBAQ")
@@ -77,37 +76,12 @@ def test_rows_of_a_snapshot_stand_at_the_last_offset_that_it_contains(tmp_path: 
     assert [row["position"] for row in rows] == [0, 1, 2, 3, 4]
 
 
-def test_a_half_written_end_of_the_newest_segment_is_not_read(tmp_path: Path) -> None:
-    path = write_log(tmp_path, 0, [[topic("orders", ORDERS)], [partition(ORDERS)]])
-    whole = path.read_bytes()
-    first = len(whole) - 12 - int.from_bytes(whole[8:12], "big")
-    for cut in range(len(whole) - first + 1, len(whole)):
-        path.write_bytes(whole[:cut])
-        assert [row["offset"] for row in all_rows(tmp_path)] == [0]
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert [row["offset"] for row in all_rows(tmp_path)] == [0]
-
-
-def test_damage_elsewhere_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    path = write_log(tmp_path, 0, [[topic("orders", ORDERS)], [partition(ORDERS)]])
-    write_log(tmp_path, 2, [[topic("gone", GONE)]])
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(
-        MetadataError, match=r"00000000000000000000\.log: the batch at byte \d+ has a wrong checksum"
-    ):
-        all_rows(tmp_path)
-    path.write_bytes(whole[:-1])
-    with pytest.raises(MetadataError, match="is cut"):
-        all_rows(tmp_path)
-
-
 def test_a_range_of_offsets_is_read_from_the_segments_that_may_hold_it(tmp_path: Path) -> None:
     for base in (0, 2, 4):
         write_log(tmp_path, base, [[r.NoOpRecord()], [r.NoOpRecord()]])
     chosen = list(slices(scan(tmp_path), snapshots=(), start_offset=3, end_offset=4))
     assert [Path(part.path).name for part in chosen] == ["00000000000000000002.log"]
-    assert [row["offset"] for row in rows_of(chosen[0], start_offset=3, end_offset=4)] == [3]
+    assert [row["offset"] for row in rows_of(chosen[0], bounds=Bounds(3, 4))] == [3]
 
 
 def test_a_segment_that_was_renamed_for_deletion_is_still_read(tmp_path: Path) -> None:
@@ -131,6 +105,67 @@ def test_a_big_segment_is_cut_at_batches_of_its_index(tmp_path: Path) -> None:
         index.replace((30 * size).to_bytes(4, "big"), (30 * size + 1).to_bytes(4, "big"))
     )
     assert len(list(slices(scan(tmp_path), snapshots=(), slice_bytes=size * 30))) == 1
+
+
+def test_a_big_snapshot_is_cut_at_its_batches(tmp_path: Path) -> None:
+    path = write_state(
+        tmp_path, 9_000, [topic("orders", ORDERS), *[partition(ORDERS, n) for n in range(2_000)]]
+    )
+    layout = scan(tmp_path)
+    cut = list(slices(layout, snapshots=layout.snapshots, slice_bytes=path.stat().st_size // 4))
+    assert [part.start for part in cut] == sorted({part.start for part in cut})
+    assert len(cut) in (3, 4)
+    rows = [row for part in cut for row in rows_of(part)]
+    assert [row["position"] for row in rows] == list(range(2_004))
+    assert {row["offset"] for row in rows} == {8_999}
+
+
+def test_columns_and_types_are_chosen(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), partition(ORDERS, 3), config("orders", "a", "b")]])
+    chosen = select("offset,partition_record.leader,partition_record.isr", "PARTITION_RECORD")
+    assert all_rows(tmp_path, selection=chosen) == [
+        {"offset": 1, "partition_record": {"leader": 1, "isr": [1, 2]}}
+    ]
+    assert select(types="TOPIC_RECORD").columns[-3:] == ("committed", "topic_record", "corrupt")
+
+
+@pytest.mark.parametrize(
+    ("columns", "types", "message"),
+    [
+        ("offset,nothing", None, "nothing is not one of offset, epoch, "),
+        ("topic_record.leader", None, "topic_record has no field leader, only name, topic_id"),
+        (None, "TOPIC", "TOPIC is not one of ABORT_TRANSACTION_RECORD, "),
+        ("", None, "names no column"),
+    ],
+)
+def test_an_unknown_column_or_type_is_refused_with_the_known_ones(
+    columns: str | None, types: str | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(columns, types)
+
+
+def test_times_bound_the_batches_that_are_read(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[r.NoOpRecord()] for _ in range(6)])
+    bounds = Bounds(first_time_ms=2_000, last_time_ms=4_000)
+    assert [row["offset"] for row in all_rows(tmp_path, bounds=bounds)] == [2, 3, 4]
+
+
+def test_records_that_a_snapshot_contains_are_known_to_be_committed(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[r.NoOpRecord()] for _ in range(6)])
+    write_state(tmp_path, 4, [])
+    rows = [row for row in all_rows(tmp_path) if row["snapshot"] is None]
+    assert [row["committed"] for row in rows] == [True] * 4 + [False] * 2
+
+
+def test_the_rows_of_a_batch_name_who_caused_it(tmp_path: Path) -> None:
+    who = r.NoOpRecord(principal="User:alice", client_id="cli", address="10.0.0.1", api=19, reason="why")
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), who], [topic("gone", GONE), r.NoOpRecord()]])
+    names = ("principal", "client_id", "address", "api", "reason")
+    rows = all_rows(tmp_path)
+    assert [tuple(row[name] for name in names) for row in rows] == (
+        [("User:alice", "cli", "10.0.0.1", 19, "why")] * 2 + [(None,) * 5] * 2
+    )
 
 
 def test_small_files_share_a_task() -> None:

@@ -1,4 +1,4 @@
-"""The data source and the history of topics, in Spark."""
+"""The history of topics, in Spark."""
 
 from __future__ import annotations
 
@@ -32,25 +32,6 @@ def events(spark: SparkSession, folder: Path) -> list[tuple[Any, ...]]:
         )
         for row in rows
     ]
-
-
-def test_the_source_gives_every_row_once_with_its_types(spark: SparkSession, kafka: Path) -> None:
-    frame = spark.read.format("quorate_metadata").option("snapshots", "latest").load(str(kafka / "running"))
-    log = frame.where("snapshot is null")
-    assert (
-        log.count(),
-        log.select("offset").distinct().count(),
-        log.agg({"offset": "max"}).collect()[0][0],
-    ) == (60, 60, 59)
-    assert dict(frame.dtypes)["timestamp"] == "timestamp"
-    assert {row["snapshot"] for row in frame.select("snapshot").distinct().collect()} == {None, 38}
-
-
-def test_a_bad_option_or_directory_is_an_error_in_words(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="option snapshots is 'x'"):
-        spark.read.format("quorate_metadata").option("snapshots", "x").load(str(tmp_path)).count()
-    with pytest.raises(Exception, match="holds no metadata log"):
-        spark.read.format("quorate_metadata").load(str(tmp_path)).count()
 
 
 def test_topics_partitions_and_configs_have_a_history(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ renamed to `.deleted` and deleted a minute later.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.metadata.snapshot import parse_name
@@ -31,6 +32,8 @@ class Segment:
     base_offset: int
     size_bytes: int
     is_last: bool = False
+    limit: int | None = None
+    """Records from this offset on are read from another copy of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,21 @@ class Layout:
         }
         return list(last.values())
 
+    def chosen_snapshots(self, which: str) -> list[SnapshotFile]:
+        """The snapshots of the option `snapshots`."""
+        match which:
+            case "none":
+                return []
+            case "base":
+                base = self.base_snapshot()
+                return [] if base is None else [base]
+            case "resets":
+                return self.resets()
+            case "latest":
+                return list(self.snapshots[-1:])
+            case _:
+                return list(self.snapshots)
+
 
 def scan(path: str | Path) -> Layout:
     """Lists a metadata log directory. `path` is that directory or its parent directory.
@@ -133,6 +151,14 @@ class Slice:
     """The end offset of a snapshot; None for a segment."""
     may_be_cut: bool = False
     """Whether the last batch may be incomplete, as in the newest segment."""
+    base_offset: int | None = None
+    """The offset in the file of the first record; None if it is not known."""
+    end_offset: int | None = None
+    """The offset after the last record; None if it is not known."""
+    limit: int | None = None
+    """Records from this offset on are read elsewhere."""
+    committed: int = 0
+    """Records of the log with smaller offsets are known to be committed."""
 
 
 def slices(
@@ -143,21 +169,50 @@ def slices(
     end_offset: int | None = None,
     slice_bytes: int = SLICE_BYTES,
 ) -> Iterator[Slice]:
-    """Yields a slice for each snapshot, and slices of the segments that may have offsets of the range."""
+    """Yields the slices of snapshots, and of the segments that may have offsets of the range.
+
+    Records that a snapshot contains are known to be committed.
+    """
+    committed = max([snapshot.end_offset for snapshot in layout.snapshots], default=0)
     for snapshot in snapshots:
-        yield Slice(snapshot.path, 0, -1, snapshot.size_bytes, snapshot_end_offset=snapshot.end_offset)
+        whole = Slice(snapshot.path, 0, -1, snapshot.size_bytes, snapshot.end_offset, base_offset=0)
+        yield from _divide(whole, _batch_cuts(snapshot, slice_bytes))
     for number, segment in enumerate(layout.segments):
         following = layout.segments[number + 1] if number + 1 < len(layout.segments) else None
         if following is not None and following.base_offset <= start_offset:
             continue
         if end_offset is not None and segment.base_offset >= end_offset:
             continue
-        if segment.size_bytes == 0:
+        if segment.size_bytes == 0 and following is None:
             continue
-        cuts = [0, *_cuts(segment, slice_bytes)]
-        for start, end in zip(cuts, [*cuts[1:], -1], strict=True):
-            size = (segment.size_bytes if end < 0 else end) - start
-            yield Slice(segment.path, start, end, size, may_be_cut=segment.is_last and end < 0)
+        same_copy = following is not None and Path(following.path).parent == Path(segment.path).parent
+        whole = Slice(
+            segment.path,
+            0,
+            -1,
+            segment.size_bytes,
+            may_be_cut=segment.is_last,
+            base_offset=segment.base_offset,
+            end_offset=following.base_offset if following is not None and same_copy else None,
+            limit=segment.limit,
+            committed=committed,
+        )
+        yield from _divide(whole, _index_cuts(segment, slice_bytes))
+
+
+def _divide(whole: Slice, cuts: list[tuple[int, int]]) -> Iterator[Slice]:
+    """Divides the slice of a file at (position, offset) of some of its batches."""
+    starts = [(0, whole.base_offset), *cuts]
+    for (start, base_offset), (end, end_offset) in zip(starts, [*cuts, (-1, whole.end_offset)], strict=True):
+        yield replace(
+            whole,
+            start=start,
+            end=end,
+            size_bytes=(whole.size_bytes if end < 0 else end) - start,
+            may_be_cut=whole.may_be_cut and end < 0,
+            base_offset=base_offset,
+            end_offset=end_offset,
+        )
 
 
 def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[Slice]]:
@@ -173,24 +228,47 @@ def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[
     return tasks
 
 
-def _cuts(segment: Segment, slice_bytes: int) -> list[int]:
-    """Returns positions of batches at which a large segment can be divided, from its offset index.
+def _index_cuts(segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
+    """Returns position and base offset of batches at which a large segment can be divided, from its offset
+    index.
 
     Returns none if the index does not match the segment.
     """
     if segment.size_bytes <= slice_bytes * 3 // 2:
         return []
-    cuts: list[int] = []
+    cuts: list[tuple[int, int]] = []
     try:
         index = Path(segment.path).with_suffix(".index").read_bytes()
         with Path(segment.path).open("rb") as log:
             for relative, position in _INDEX_ENTRY.iter_unpack(index[: len(index) // 8 * 8]):
-                if position < (cuts[-1] if cuts else 0) + slice_bytes or position >= segment.size_bytes:
+                if position < (cuts[-1][0] if cuts else 0) + slice_bytes or position >= segment.size_bytes:
                     continue
                 log.seek(position)
-                if parse_header(log.read(BATCH_OVERHEAD)).last_offset != segment.base_offset + relative:
+                header = parse_header(log.read(BATCH_OVERHEAD))
+                if header.last_offset != segment.base_offset + relative:
                     return []
-                cuts.append(position)
+                cuts.append((position, header.base_offset))
     except (OSError, CorruptRecordError):
         return []
+    return cuts
+
+
+def _batch_cuts(snapshot: SnapshotFile, slice_bytes: int) -> list[tuple[int, int]]:
+    """Returns position and base offset of batches at which a large snapshot can be divided.
+
+    A snapshot has no index, so the headers of its batches are followed. A damaged header ends the search.
+    """
+    if snapshot.size_bytes <= slice_bytes * 3 // 2:
+        return []
+    cuts: list[tuple[int, int]] = []
+    position = 0
+    try:
+        with Path(snapshot.path).open("rb", buffering=0) as file:
+            while position < snapshot.size_bytes:
+                header = parse_header(os.pread(file.fileno(), BATCH_OVERHEAD, position))
+                if position >= (cuts[-1][0] if cuts else 0) + slice_bytes:
+                    cuts.append((position, header.base_offset))
+                position += header.size_bytes
+    except (OSError, CorruptRecordError):
+        pass
     return cuts

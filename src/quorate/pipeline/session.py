@@ -24,6 +24,7 @@ def local_session(name: str, *, cores: int | None = None) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(threads))
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         # A short job gains more from a fast start than from the last level of compilation.

@@ -1,32 +1,29 @@
-"""The PySpark data source `quorate_metadata`, which reads the records of a metadata log directory in
-parallel.
-
-Options:
-- `path`, or the argument of `load`: the directory
-- `snapshots`: `all` (default), `base` (the snapshot that replaces the deleted start of the log), `resets`
-  (that snapshot and those before it), `latest` or `none`
-- `startOffset` and `endOffset` (exclusive): the range of the log's records
-- `payload` (default true): whether to fill the column `json`
+"""The PySpark data source `quorate_metadata`, which reads the records of metadata log directories in
+parallel. `quorate.pipeline.options` lists its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from quorate.lazy import lazy_module
-from quorate.pipeline.decoder import COLUMNS, read_slice
-from quorate.pipeline.layout import Layout, Slice, SnapshotFile, group, scan, slices
+from quorate.pipeline.columns import TYPED_COLUMNS, ddl
+from quorate.pipeline.copies import find_copies, merge
+from quorate.pipeline.layout import Slice, group, slices
+from quorate.pipeline.options import Options, parse_options
+from quorate.pipeline.pushdown import push_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa
-else:  # only the tasks need it, not the driver
-    pa = lazy_module("pyarrow")
 
-SCHEMA = ", ".join([f"{name} {kind}" for name, kind in COLUMNS])
+    from quorate.pipeline.decoder import read
+else:  # only the tasks need them, not the driver
+    pa = lazy_module("pyarrow")
+    read = lazy_module("quorate.pipeline.decoder.read")
 
 
 class Task(InputPartition):
@@ -46,60 +43,60 @@ class MetadataLogSource(DataSource):
         return "quorate_metadata"
 
     def schema(self) -> str:
-        return SCHEMA
+        return parse_options(self.options).selection.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return MetadataLogReader(dict(self.options))
+        options = parse_options(self.options)
+        reader = FilteringReader if options.filter_pushdown else MetadataLogReader
+        return reader(options.with_columns(_columns(schema)), schema)
 
 
 class MetadataLogReader(DataSourceReader):
     """Plans the tasks on the driver by names and sizes of files. The tasks decode the records."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        lowered = {key.lower(): value for key, value in options.items()}
-        path = lowered.get("path")
-        if not path:
-            raise ValueError("quorate_metadata needs the directory: load(PATH)")
-        self._path = path
-        self._snapshots = lowered.get("snapshots", "all")
-        if self._snapshots not in ("all", "base", "resets", "latest", "none"):
-            raise ValueError(f"option snapshots is {self._snapshots!r}: all, base, resets, latest or none")
-        self._start = int(lowered.get("startoffset", "0"))
-        self._end = int(lowered["endoffset"]) if "endoffset" in lowered else None
-        self._payload = lowered.get("payload", "true").lower() == "true"
+    def __init__(self, options: Options, schema: StructType) -> None:
+        expected = [f"{name}:{ddl(options.selection.kind(name))}" for name in options.selection.columns]
+        if schema.simpleString() != f"struct<{','.join(expected)}>":
+            raise ValueError(f"the schema of these columns is {', '.join(expected)}")
+        self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        layout = scan(self._path)
-        found = slices(layout, snapshots=self._chosen(layout), start_offset=self._start, end_offset=self._end)
-        return [Task(parts) for parts in group(found)] or [Task([])]
-
-    def _chosen(self, layout: Layout) -> list[SnapshotFile]:
-        match self._snapshots:
-            case "none":
-                return []
-            case "base":
-                base = layout.base_snapshot()
-                return [] if base is None else [base]
-            case "resets":
-                return layout.resets()
-            case "latest":
-                return list(layout.snapshots[-1:])
-            case _:
-                return list(layout.snapshots)
+        options = self._options
+        layout = merge(find_copies(options.paths))
+        found = slices(
+            layout,
+            snapshots=layout.chosen_snapshots(options.snapshots),
+            start_offset=options.bounds.first_offset,
+            end_offset=options.bounds.end_offset,
+            slice_bytes=options.slice_bytes,
+        )
+        return [Task(parts) for parts in group(found, options.slice_bytes)] or [Task([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        types = {
-            "bigint": pa.int64(),
-            "int": pa.int32(),
-            "string": pa.string(),
-            "boolean": pa.bool_(),
-            "timestamp": pa.timestamp("us", tz="UTC"),
-        }
-        schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS])
         assert isinstance(partition, Task)
+        options = self._options
+        reading = read.Reading(options.selection, options.bounds, options.mode)
         for part in partition.parts:
-            for columns in read_slice(
-                part, start_offset=self._start, end_offset=self._end, payload=self._payload
-            ):
-                arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield from read.read_slice(part, reading)
+
+
+class FilteringReader(MetadataLogReader):
+    """A reader that uses the filters of the query. Spark refuses a reader with this method unless
+    `spark.sql.python.filterPushdown.enabled` is true, so it is a class and an option of its own."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Uses what filters say about offsets, times and types to read less. Spark evaluates them again."""
+        self._options = push_filters(self._options, filters)
+        return filters
+
+
+def _columns(schema: StructType) -> str:
+    """The columns of a schema, as the option `columns` names them."""
+    names: list[str] = []
+    for column in schema.fields:
+        kind: Any = column.dataType
+        if column.name in TYPED_COLUMNS and isinstance(kind, StructType):
+            names += [f"{column.name}.{inner.name}" for inner in kind.fields]
+        else:
+            names.append(column.name)
+    return ",".join(names)

@@ -18,11 +18,11 @@ from quorate.tools.command_line import Parser, ToolError, run
 if TYPE_CHECKING:
     from pyspark import sql
 
-    from quorate.pipeline import layout, session
+    from quorate.pipeline import copies, session
     from quorate.pipeline.jobs import topic_history as job
 else:
     sql = lazy_module("pyspark.sql")
-    layout, session = lazy_modules("quorate.pipeline", "layout", "session")
+    copies, session = lazy_modules("quorate.pipeline", "copies", "session")
     job = lazy_module("quorate.pipeline.jobs.topic_history")
 
 
@@ -41,7 +41,7 @@ def _main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "directory",
         metavar="DIR",
-        help="__cluster_metadata-0 or the log directory that holds it, of a running node too",
+        help="__cluster_metadata-0, a log directory, or a folder with those of several nodes, running or not",
     )
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME", help="only this topic (may be repeated)"
@@ -52,14 +52,14 @@ def _main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
     options = parser.parse_args(argv)
-    directory = layout.scan(options.directory).directory  # fails before Spark is started
+    copies.find_copies([options.directory])  # fails before Spark is started
     try:
         borrowed = sql.SparkSession.getActiveSession() is not None
         spark = session.local_session("quorate-topic-history")
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
     try:
-        events = job.history(spark, directory)
+        events = job.history(spark, options.directory)
         if options.topic:
             events = events.where(events["topic"].isin(options.topic))
         if options.output:

@@ -24,10 +24,15 @@ TOPIC_TYPES = (
 )
 TRANSACTION_TYPES = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 
-_STATE = (
-    "isr array<int>, leader int, replicas array<int>, leaderEpoch int, "
-    "eligibleLeaderReplicas array<int>, lastKnownElr array<int>"
-)
+_STATE = ("isr", "leader", "replicas", "eligible_leader_replicas", "last_known_elr")
+"""The fields that PartitionRecord and PartitionChangeRecord both have."""
+
+_COLUMNS = (
+    "offset", "position", "timestamp", "snapshot", "type",
+    "topic_id", "topic_name", "partition", "resource_type", "resource_name", "key", "value",
+    *[f"partition_record.{field}" for field in (*_STATE, "leader_epoch")],
+    *[f"partition_change_record.{field}" for field in _STATE],
+)  # fmt: skip
 
 EVENT_COLUMNS = ("topic", "topic_id", "offset", "timestamp", "event", "partition", "changes", "snapshot")
 """`changes` is an array of (field, old, new) as text. `snapshot` is the end offset of the snapshot that has
@@ -40,8 +45,9 @@ def history(spark: SparkSession, path: str) -> DataFrame:
 
     `position` orders events of the same offset.
     """
-    read = spark.read.format("quorate_metadata").option("snapshots", "resets").load(path)
-    rows = read.where(f.col("type").isin(*TOPIC_TYPES, *TRANSACTION_TYPES)).cache()
+    source = spark.read.format("quorate_metadata").option("snapshots", "resets")
+    source = source.option("columns", ",".join(_COLUMNS))
+    rows = source.option("types", ",".join((*TOPIC_TYPES, *TRANSACTION_TYPES))).load(path).cache()
     base = rows.agg(f.max("snapshot").alias("base"))
     # Records of the log that the snapshot covers are skipped.
     told = f.col("snapshot").isNotNull() | f.col("base").isNull() | (f.col("offset") >= f.col("base"))
@@ -148,7 +154,11 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     its value.
     """
     every = rows.where(f.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
-    every = every.withColumn("record", f.from_json("json", _STATE))
+    both = {
+        field: f.coalesce(f.col(f"partition_record.{field}"), f.col(f"partition_change_record.{field}"))
+        for field in _STATE
+    }
+    every = every.withColumn("record", _record(f.col("partition_record.leader_epoch"), both))
     every = every.unionByName(_cleared(rows, every, topics), allowMissingColumns=True)
     whole = f.col("type") == "PARTITION_RECORD"
     named = f.when(whole | (f.col("record.leader") != -2), f.col("record.leader"))
@@ -159,7 +169,7 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     raised = f.when(~whole & named.isNotNull(), 1).otherwise(0)
     life = _each("topic_id", "partition", "life").orderBy("offset", "position")
     life = life.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    epoch = f.first("record.leaderEpoch").over(life) + f.sum(raised).over(life)
+    epoch = f.first("record.leader_epoch").over(life) + f.sum(raised).over(life)
     empty = f.array().cast("array<int>")
     fields = {
         "leader": f.last(named, ignorenulls=True).over(now),
@@ -168,8 +178,8 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
         "replicas": f.last("record.replicas", ignorenulls=True).over(now),
     }
     for field, column in (
-        ("elr", "record.eligibleLeaderReplicas"),
-        ("last known elr", "record.lastKnownElr"),
+        ("elr", "record.eligible_leader_replicas"),
+        ("last known elr", "record.last_known_elr"),
     ):
         fields[field] = f.last(
             f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column)), ignorenulls=True
@@ -197,6 +207,15 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     return told.where(f.size("changes") > 0)
 
 
+def _record(leader_epoch: Column, fields: dict[str, Column]) -> Column:
+    """The fields of a partition's record. Those that are not given are null."""
+    state = [
+        fields.get(field, f.lit(None)).cast("int" if field == "leader" else "array<int>").alias(field)
+        for field in _STATE
+    ]
+    return f.struct(leader_epoch.cast("int").alias("leader_epoch"), *state)
+
+
 def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataFrame:
     """Returns a change record for each partition of the topic of a ClearElrRecord, or of all topics."""
     clear = rows.where(f.col("type") == "CLEAR_ELR_RECORD").drop("topic_id", "partition")
@@ -209,8 +228,9 @@ def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataF
         f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset"))
     )
     meant = (f.col("topic_name") == "") | (f.col("topic_name") == f.col("topic"))
-    empty = '{"eligibleLeaderReplicas":[],"lastKnownElr":[]}'
-    found = clear.join(each, meant & lives).withColumn("record", f.from_json(f.lit(empty), _STATE))
+    empty = f.array().cast("array<int>")
+    emptied = {"eligible_leader_replicas": empty, "last_known_elr": empty}
+    found = clear.join(each, meant & lives).withColumn("record", _record(f.lit(None), emptied))
     return found.select(*partitions.columns)
 
 

@@ -1,0 +1,157 @@
+"""Damaged, missing and unfinished parts of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.metadata import records as r
+from quorate.metadata.errors import MetadataError
+from quorate.pipeline.bounds import Mode
+from quorate.pipeline.columns import select
+from quorate.records.batch import build_batch, build_metadata_batch
+
+from .conftest import GONE, ORDERS, all_rows, partition, topic, write_log, write_state
+
+
+def permissive(folder: Path) -> list[tuple[int | None, str | None]]:
+    """The offset and the damage of each row."""
+    return [(row["offset"], row["corrupt"]) for row in all_rows(folder, mode=Mode.PERMISSIVE)]
+
+
+def ten_batches(folder: Path) -> tuple[Path, int]:
+    """A segment of ten batches, and the size of each."""
+    path = write_log(folder, 0, [[topic("orders", ORDERS)] for _ in range(10)])
+    return path, path.stat().st_size // 10
+
+
+def test_an_unfinished_end_of_the_newest_segment_is_not_read(tmp_path: Path) -> None:
+    path = write_log(tmp_path, 0, [[topic("orders", ORDERS)], [partition(ORDERS)]])
+    whole = path.read_bytes()
+    first = len(whole) - 12 - int.from_bytes(whole[8:12], "big")
+    for cut in range(len(whole) - first + 1, len(whole)):
+        path.write_bytes(whole[:cut])
+        assert [row["offset"] for row in all_rows(tmp_path)] == [0]
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert [row["offset"] for row in all_rows(tmp_path)] == [0]
+    path.write_bytes(whole + bytes(4_096))
+    assert [row["offset"] for row in all_rows(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "reason"),
+    [
+        pytest.param(8, b"\x00\x00\x00\x01", "no batch: length 1", id="length too small"),
+        pytest.param(8, b"\x7f\x00\x00\x00", "the batch is cut", id="length too large"),
+        pytest.param(16, b"\x01", "its magic is 1", id="magic"),
+        pytest.param(17, b"????", "wrong checksum", id="checksum"),
+        pytest.param(70, b"?", "wrong checksum", id="content"),
+        pytest.param(0, b"\xff", "no batch", id="negative offset"),
+    ],
+)
+def test_damage_in_the_middle_of_the_newest_segment_is_not_its_end(
+    tmp_path: Path, place: int, content: bytes, reason: str
+) -> None:
+    path, size = ten_batches(tmp_path)
+    whole = bytearray(path.read_bytes())
+    whole[4 * size + place : 4 * size + place + len(content)] = content
+    path.write_bytes(whole)
+    with pytest.raises(MetadataError, match=rf"{path.name}: bytes {4 * size} to {5 * size - 1}: .*{reason}"):
+        all_rows(tmp_path)
+    found = permissive(tmp_path)
+    assert [offset for offset, corrupt in found if corrupt is None] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    ((offset, text),) = [row for row in found if row[1] is not None]
+    assert offset == 4
+    assert reason in str(text)
+    assert str(text).endswith("; offset 4 cannot be read")
+    dropped = all_rows(tmp_path, mode=Mode.DROPMALFORMED)
+    assert [row["offset"] for row in dropped] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_missing_offsets_are_found(tmp_path: Path) -> None:
+    path, size = ten_batches(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 3 * size] + whole[5 * size :])
+    with pytest.raises(MetadataError, match="begins at offset 5; offsets 3 to 4 cannot be read"):
+        all_rows(tmp_path)
+    assert [offset for offset, corrupt in permissive(tmp_path) if corrupt is None] == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_repeated_offsets_are_read_once(tmp_path: Path) -> None:
+    path, size = ten_batches(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 5 * size] + whole[3 * size :])
+    with pytest.raises(MetadataError, match="repeats offset 3, the next one is 5"):
+        all_rows(tmp_path)
+    assert [offset for offset, corrupt in permissive(tmp_path) if corrupt is None] == list(range(10))
+
+
+def test_a_segment_that_ends_before_the_next_one_begins_is_damaged(tmp_path: Path) -> None:
+    path, size = ten_batches(tmp_path)
+    write_log(tmp_path, 10, [[topic("gone", GONE)]])
+    path.write_bytes(path.read_bytes()[: 8 * size])
+    with pytest.raises(MetadataError, match="ends too early; offsets 8 to 9 cannot be read"):
+        all_rows(tmp_path)
+    path.write_bytes(path.read_bytes()[: 7 * size + 9])
+    with pytest.raises(MetadataError, match="the batch is cut: 9 bytes are left; offsets 7 to 9"):
+        all_rows(tmp_path)
+    path.write_bytes(b"")
+    assert permissive(tmp_path)[-1] == (10, None)
+    assert "offsets 0 to 9 cannot be read" in str(permissive(tmp_path)[0][1])
+
+
+def test_a_batch_inside_of_a_damaged_one_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    inner = build_metadata_batch([b"\x01\x14\x00\x00"], base_offset=0, leader_epoch=1, timestamp=0)
+    path = write_log(tmp_path, 5, [[r.NoOpRecord()], [r.NoOpRecord()]])
+    size = path.stat().st_size // 2
+    whole = path.read_bytes()
+    path.write_bytes(whole[: size - 1] + b"?" + inner + whole[size:])
+    assert [offset for offset, corrupt in permissive(tmp_path) if corrupt is None] == [6]
+
+
+def test_a_snapshot_without_its_footer_is_incomplete(tmp_path: Path) -> None:
+    path = write_state(tmp_path, 40, [topic("orders", ORDERS)])
+    whole = path.read_bytes()
+    footer = whole.rindex((3).to_bytes(8, "big"))
+    path.write_bytes(whole[:footer])
+    with pytest.raises(MetadataError, match="the snapshot has no footer"):
+        all_rows(tmp_path)
+    assert [row["type"] for row in all_rows(tmp_path, mode=Mode.PERMISSIVE)][-2:] == ["TOPIC_RECORD", None]
+    path.write_bytes(b"")
+    assert "no footer" in str(permissive(tmp_path))
+
+
+def test_a_snapshot_in_progress_is_not_read(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[r.NoOpRecord()]])
+    path = write_state(tmp_path, 40, [topic("orders", ORDERS)])
+    path.rename(f"{path}.part")
+    assert [row["type"] for row in all_rows(tmp_path)] == ["NO_OP_RECORD"]
+
+
+def raw_log(folder: Path, values: list[Any]) -> Path:
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(build_batch([(None, value, (), 0) for value in values]))
+    return path
+
+
+def test_a_record_that_does_not_decode_has_its_own_row(tmp_path: Path) -> None:
+    noop = b"\x01\x14\x00\x00"
+    path = raw_log(tmp_path, [noop, b"\x01\x7f\x00\x00", noop])
+    with pytest.raises(MetadataError, match=rf"{path.name}: byte 0: offset 1: record type 127 is unknown"):
+        all_rows(tmp_path)
+    found = permissive(tmp_path)
+    assert found[0] == (0, None)
+    assert found[1] == (1, "record type 127 is unknown")
+    assert found[2] == (2, None)
+    assert [row["offset"] for row in all_rows(tmp_path, mode=Mode.DROPMALFORMED)] == [0, 2]
+    without = all_rows(tmp_path, mode=Mode.PERMISSIVE, selection=select("offset,type"))
+    assert [row["offset"] for row in without] == [0, 2]
+
+
+def test_a_batch_whose_records_are_not_metadata_is_damaged(tmp_path: Path) -> None:
+    raw_log(tmp_path, [b"\x01\x14\x00\x00", None])
+    with pytest.raises(MetadataError, match=r"byte 0: the batch does not decode: .*Invalid value size"):
+        all_rows(tmp_path)
+    assert len(permissive(tmp_path)) == 1

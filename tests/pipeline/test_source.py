@@ -1,0 +1,92 @@
+"""The data source in Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import ORDERS, config, partition, topic, write_log, write_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+TOPIC_ID = "AQEBAQEBAQEBAQEBAQEBAQ"
+
+
+def test_the_source_gives_every_row_once_with_its_types(spark: SparkSession, kafka: Path) -> None:
+    frame = spark.read.format("quorate_metadata").option("snapshots", "latest").load(str(kafka / "running"))
+    log = frame.where("snapshot is null")
+    assert (
+        log.count(),
+        log.select("offset").distinct().count(),
+        log.agg({"offset": "max"}).collect()[0][0],
+    ) == (60, 60, 59)
+    assert dict(frame.dtypes)["timestamp"] == "timestamp"
+    assert {row["snapshot"] for row in frame.select("snapshot").distinct().collect()} == {None, 38}
+
+
+def test_a_record_type_is_a_table_of_its_fields(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[topic("orders", ORDERS)], [partition(ORDERS, n) for n in range(20)]])
+    frame = spark.read.format("quorate_metadata").option("types", "PARTITION_RECORD").load(str(tmp_path))
+    found = frame.select("offset", "partition_record.*").orderBy("offset").collect()
+    assert [(row.offset, row.partition_id, row.topic_id, row.isr) for row in found] == [
+        (n + 1, n, TOPIC_ID, [1, 2]) for n in range(20)
+    ]
+
+
+def test_a_schema_chooses_columns(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), config("orders", "a", "b")]])
+    reader = spark.read.format("quorate_metadata")
+    schema = (
+        "offset bigint, topic_record struct<name string>, config_record struct<name string, value string>"
+    )
+    rows = reader.schema(schema).load(str(tmp_path)).orderBy("offset").collect()
+    assert [(row.topic_record, row.config_record) for row in rows] == [
+        (("orders",), None),
+        (None, ("a", "b")),
+    ]
+    with pytest.raises(Exception, match="the schema of these columns is offset:bigint"):
+        reader.schema("offset string").load(str(tmp_path)).count()
+
+
+def test_filters_reduce_what_is_read_and_not_what_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_log(tmp_path, 0, [[topic("orders", ORDERS), partition(ORDERS)] for _ in range(6)])
+    write_log(tmp_path, 12, [[topic("orders", ORDERS)]])
+    write_state(tmp_path, 13, [])
+    path.write_bytes(b"?" * path.stat().st_size)  # is not opened for the offsets from 12 on
+    reader = spark.read.format("quorate_metadata").option("filterPushdown", "true")
+    found = reader.load(str(tmp_path)).where("offset >= 12 and snapshot is null and type = 'TOPIC_RECORD'")
+    assert [row.offset for row in found.collect()] == [12]
+    late = reader.option("startOffset", 12).load(str(tmp_path))
+    assert [row.offset for row in late.where("timestamp > timestamp '1970-01-01 00:00:12'").collect()] == [
+        12
+    ] * 3
+
+
+def test_damage_is_an_error_or_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_log(tmp_path, 0, [[topic("orders", ORDERS)], [partition(ORDERS)], [topic("gone", ORDERS)]])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    reader = spark.read.format("quorate_metadata")
+    with pytest.raises(Exception, match=f"{path.name}: bytes .* wrong checksum"):
+        reader.load(str(tmp_path)).count()
+    rows = reader.option("mode", "permissive").load(str(tmp_path)).orderBy("offset").collect()
+    assert [(row.offset, row.type, row.corrupt is None) for row in rows] == [
+        (0, "TOPIC_RECORD", True),
+        (1, None, False),
+        (2, "TOPIC_RECORD", True),
+    ]
+
+
+def test_a_bad_option_or_directory_is_an_error_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="option snapshots is 'x'"):
+        spark.read.format("quorate_metadata").option("snapshots", "x").load(str(tmp_path)).count()
+    with pytest.raises(Exception, match="has no option payload, only path, columns, types, "):
+        spark.read.format("quorate_metadata").option("payload", "x").load(str(tmp_path)).count()
+    with pytest.raises(Exception, match="holds no metadata log"):
+        spark.read.format("quorate_metadata").load(str(tmp_path)).count()

@@ -47,6 +47,8 @@ CHANGES_PER_TURN = 500
 decision to the log."""
 VISITS_PER_TURN = 4_000
 """The partitions that are visited in one turn, changed or not, which takes about 5 ms."""
+_MAX_OUTCOMES = 50_000
+"""The outcomes that are kept for one change: about 10 MB."""
 _DECISION_VISITS = 60
 """A new outcome counts as this many visits: it takes 60 to 100 microseconds."""
 
@@ -205,6 +207,8 @@ def update_partitions(
             if state in outcomes:
                 outcome = outcomes[state]
             else:
+                if len(outcomes) >= _MAX_OUTCOMES:
+                    outcomes.clear()
                 record = change_of(topic, partition_id, entry)
                 outcome = outcomes[state] = None if record is None else _outcome(record, version)
                 if batch is not None:

@@ -64,6 +64,11 @@ FIGURES = {  # figure -> what it says
         "replay_cpu_s": "a standby or broker replays these changes, s of CPU",
         "replay_longest_step_ms": "the same, its longest step, ms of CPU",
     },
+    "restart": {
+        "restart_s": "kill -9 with 200 written partitions of 1 MB, until the last batch of each is read, s "
+        "(`python -m bench.restart --partitions 200`)",
+        "restart_cpu_s": "the same, CPU of the node, s",
+    },
     "replicated": {
         "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",
         "rf3_one_p50_ms": "the same, one record, p50, ms",

@@ -183,3 +183,20 @@ def test_the_changes_of_one_broker_are_those_of_its_replicas(seed: int, encoded:
     for broker in range(8):
         own = [c for c in everything if any(p is not None and broker in p.replicas for p in (c.old, c.new))]
         assert list(delta.partition_changes_of(broker)) == own
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_partitions_of_several_brokers_come_once_and_the_led_ones_first(seed: int) -> None:
+    rng = random.Random(seed)
+    ids = [bytes([n, 9]) * 8 for n in range(60)]
+    values = [encode_record(TopicRecord(name=f"t{n}", topic_id=t), 0) for n, t in enumerate(ids)]
+    values += [encode_record(partition(rng, t, p), 1) for t in ids for p in range(rng.randint(0, 4))]
+    topics = replayed(values).topics
+    brokers = (1, 3, 4)
+    places = list(topics.partitions_of_all(brokers))
+    found = [place for place in places if place[1] >= 0]
+    led = {place for broker in brokers for place in topics.leaders_of(broker)}
+    assert len(found) == len(set(found))
+    assert set(found) == {place for broker in brokers for place in topics.partitions_of(broker)}
+    assert set(found[: len(led)]) == led
+    assert len(found) < len(places), "the caller may pause between topics that it has seen"

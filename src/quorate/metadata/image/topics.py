@@ -128,7 +128,7 @@ class TopicsImage:
 
 
 def _merged(indexes: Sequence[Map[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """topic id -> bit set of several brokers, each topic once. An empty set stands for eight topics that an
+    """topic id -> bit set of several brokers, each topic once. An empty set stands for two topics that an
     earlier broker has, too."""
     seen = 0
     for position, index in enumerate(indexes):
@@ -137,7 +137,7 @@ def _merged(indexes: Sequence[Map[bytes, int]]) -> Iterator[tuple[bytes, int]]:
             for other in earlier:
                 if topic_id in other:
                     seen += 1
-                    if seen & 7 == 0:
+                    if seen & 1 == 0:
                         yield topic_id, 0
                     break
             else:

@@ -55,6 +55,20 @@ FIGURES = {  # figure -> what it says
         "mb_per_s": "a late controller fetches a snapshot of a million partitions (125 MB, verified, fsynced), MB/s",
         "leader_answers_max_ms": "the leader's longest answer meanwhile, ms",
     },
+    "zone": {
+        "leaderships_moved_cpu_s": "10 of 30 brokers lost, 100,000 partitions: 33,369 leaderships "
+        "moved, s of controller CPU (`python -m bench.zone --partitions 100000`)",
+        "fenced_cpu_s": "the same, until all of their 100,000 replicas have left the ISRs and they are fenced, s of CPU",
+        "turn_p99_ms": "the same, 99 of 100 turns of the controller take at most, ms of CPU",
+        "longest_turn_ms": "the same, the longest turn, ms of CPU",
+        "replay_cpu_s": "a standby or broker replays these changes, s of CPU",
+        "replay_longest_step_ms": "the same, its longest step, ms of CPU",
+    },
+    "restart": {
+        "restart_s": "kill -9 with 200 written partitions of 1 MB, until the last batch of each is read, s "
+        "(`python -m bench.restart --partitions 200`)",
+        "restart_cpu_s": "the same, CPU of the node, s",
+    },
     "replicated": {
         "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",
         "rf3_one_p50_ms": "the same, one record, p50, ms",
@@ -86,10 +100,11 @@ def main() -> None:
         for key, says in figures.items():
             cells = []
             for impl in ("java", "quorate"):
-                f = result["figures"][impl].get(key)
+                f = result["figures"].get(impl, {}).get(key)
                 cells.append(f"{number(f['median'])} ({number(f['min'])}-{number(f['max'])})" if f else "-")
             rows.append(
-                f"| {says} | {cells[0]} | {cells[1]} | {result['ratio_quorate_to_java'].get(key, '-')} | "
+                f"| {says} | {cells[0]} | {cells[1]} | "
+                f"{result.get('ratio_quorate_to_java', {}).get(key, '-')} | "
                 f"{result['rounds']} |"
             )
     (ROOT / "docs" / "benchmarks.md").write_text(HEAD + "\n".join(rows) + "\n")

@@ -324,9 +324,9 @@ def test_a_broker_that_unfences_leads_nothing_in_a_directory_that_it_reports_as_
 
 def test_a_session_of_an_older_epoch_fences_no_broker() -> None:
     cluster = Cluster().brokers(1)
-    assert fence_expired(cluster.view, (1, 77)) == ([], None)
-    assert fence_expired(cluster.view, (9, 101)) == ([], None)
-    assert len(fence_expired(cluster.view, (1, 101))[0]) == 1
+    assert fence_expired(cluster.view, [(1, 77)]) == ([], None)
+    assert fence_expired(cluster.view, [(9, 101)]) == ([], None)
+    assert len(fence_expired(cluster.view, [(1, 101)])[0]) == 1
 
 
 def test_unregistering_first_removes_the_broker_from_the_isr() -> None:

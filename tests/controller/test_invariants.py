@@ -143,7 +143,7 @@ class World:
     def expire(self) -> None:
         known = self.cluster.image.cluster.brokers.get(self.rng.choice(BROKERS))
         if known is not None:
-            self.cluster.apply(fence_expired(self.cluster.view, (known.id, known.epoch))[0])
+            self.cluster.apply(fence_expired(self.cluster.view, [(known.id, known.epoch)])[0])
             self.cluster.broker_sessions.touch(known.id, True, 0)
 
     def unregister(self) -> None:

@@ -233,7 +233,7 @@ def test_a_topic_that_allows_it_elects_uncleanly_when_a_leader_is_fenced() -> No
         [ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")]
     )
     records: list[Any] = []
-    fence(cluster.view, 1, records, ChangeBatch())
+    fence(cluster.view, (1,), records, ChangeBatch())
     cluster.apply(records)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
@@ -309,7 +309,7 @@ def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() 
         [PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])]
     )
     records: list[Any] = []
-    fence(cluster.view, 2, records, ChangeBatch())
+    fence(cluster.view, (2,), records, ChangeBatch())
     cluster.apply(records)
     assert cluster.partition("t").leader == -1
     assert assign(cluster, directory(1), topic_id, 0) == [ErrorCode.NONE]

@@ -42,7 +42,7 @@ Change = Callable[[View, list[Any], ChangeBatch], None]
 
 
 def fence(view: View, records: list[Any], batch: ChangeBatch) -> None:
-    isr_updates.fence(view, BROKER, records, batch)
+    isr_updates.fence(view, (BROKER,), records, batch)
 
 
 def unfence(view: View, records: list[Any], batch: ChangeBatch) -> None:
@@ -50,7 +50,7 @@ def unfence(view: View, records: list[Any], batch: ChangeBatch) -> None:
 
 
 def unregister(view: View, records: list[Any], batch: ChangeBatch) -> None:
-    isr_updates.unregister(view, BROKER, records, batch)
+    isr_updates.unregister(view, BROKER, 100 + BROKER, records, batch)
 
 
 def shut_down(view: View, records: list[Any], batch: ChangeBatch) -> None:
@@ -84,7 +84,7 @@ def random_cluster(seed: int, elr: bool) -> Cluster:
         cluster.topic(f"t{number}", *replicas)
     for broker_id in rng.sample(OTHERS, rng.randint(0, 3)):
         records: list[Any] = []
-        isr_updates.fence(cluster.view, broker_id, records, ChangeBatch(changes=1_000_000))
+        isr_updates.fence(cluster.view, (broker_id,), records, ChangeBatch(changes=1_000_000))
         cluster.apply(records)
     return cluster
 
@@ -179,7 +179,7 @@ def test_the_visits_of_a_turn_are_limited() -> None:
 def test_nothing_is_assigned_to_a_leaving_broker_or_a_failing_directory() -> None:
     cluster = Cluster().brokers(BROKER, 2, directories=2)
     assert cluster.view.is_active(BROKER)
-    continuation = Continuation(iter(()), leaving=BROKER)
+    continuation = Continuation(iter(()), leaving=(BROKER,))
     cluster.broker_sessions.replace_continuation(None, continuation)
     assert (cluster.view.is_active(BROKER), cluster.view.is_active(2)) == (False, True)
     following = Continuation(iter(()), failing=(directory(2, 1),))

@@ -41,17 +41,19 @@ class Continuation:
 
     Attributes:
         cursor: The position at which the handler continues. Only the handler interprets it.
-        leaving: The id of a broker that is being fenced, shut down or unregistered. No leadership and
-            no replica is assigned to it until the change is complete.
+        leaving: The ids of brokers that are being fenced, shut down or unregistered. No leadership and
+            no replica is assigned to them until the change is complete.
         failing: The ids of log directories that are going offline. No replica is assigned to them until
             the change is complete.
+        broker_epoch: The broker epoch of the registration that is being removed, or -1.
         state: The state that a broker enters by the heartbeat that began the change, decided once.
     """
 
     cursor: Any
-    leaving: int | None = None
+    leaving: tuple[int, ...] = ()
     failing: tuple[bytes, ...] = ()
     state: str = ""
+    broker_epoch: int = -1
 
 
 def cursor_of(continuation: Continuation | None) -> Any:

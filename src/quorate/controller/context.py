@@ -17,6 +17,7 @@ from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
 from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES, FIRST_TRANSACTIONS
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
@@ -174,7 +175,9 @@ class View:
         self._registrations: dict[int, BrokerRegistration | None] = {}
         self._shutting_down = frozenset(broker_sessions.shutdown_offsets)
         continuations = broker_sessions.continuations
-        self._leaving = frozenset([continuation.leaving for continuation in continuations])
+        self._leaving = frozenset(
+            [broker_id for continuation in continuations for broker_id in continuation.leaving]
+        )
         self._failing = frozenset(
             [directory for continuation in continuations for directory in continuation.failing]
         )
@@ -267,14 +270,16 @@ class View:
     def topic_settings(self, topic: str, replication_factor: int) -> tuple[int, bool]:
         """The effective min.insync.replicas, at most the replication factor, and the effective
         unclean.leader.election.enable."""
-        settings = self._settings.get(topic)
+        configs = self.image.configs
+        own = topic if (ConfigResourceType.TOPIC, topic) in configs.resources else ""
+        settings = self._settings.get(own)
         if settings is None:
             schema = self.config.schema
             min_isr = int(schema.effective_topic_value(self.image.configs, topic, MIN_ISR) or "1")
             unclean = schema.effective_topic_value(
                 self.image.configs, topic, "unclean.leader.election.enable"
             )
-            settings = self._settings[topic] = (min_isr, (unclean or "").strip().lower() == "true")
+            settings = self._settings[own] = (min_isr, (unclean or "").strip().lower() == "true")
         return min(settings[0], replication_factor), settings[1]
 
 

@@ -91,9 +91,11 @@ class PeriodicTasks:
         config = state.config
         self._scans: dict[str, _PartitionScan] = {}
         """The unfinished scans, by what they elect."""
-        self._fencing: tuple[Session, Continuation, int] | None = None
-        """A session whose broker is being fenced, the continuation of this change, and the offset of its
+        self._fencing: tuple[list[Session], Continuation, int] | None = None
+        """The sessions whose brokers are being fenced, the continuation of this change, and the offset of its
         last portion."""
+        self._fence_singly = False
+        """Whether brokers are fenced one at a time, because the last attempt has failed."""
         self._elect_leaderless = Task(
             "elect leaders for partitions that an interrupted change left leaderless", self._elect_clean
         )
@@ -168,50 +170,66 @@ class PeriodicTasks:
         return now + pause_s
 
     def _fence_stale(self, now: float) -> float:
-        """Fences the brokers whose session has expired, one after the other."""
+        """Fences the brokers whose session has expired."""
         state = self._state
         while True:
-            # Leaderships may move to another broker whose session has expired. So brokers are fenced one at a
-            # time, each with a new view.
             if self._fencing is not None:
-                session, continuation, written = self._fencing
+                sessions, continuation, written = self._fencing
                 if state.committed_offset < written:
                     # Only one portion is in flight at a time. Records of requests wait for at most that one.
                     return now + _PORTION_PAUSE_S
             else:
-                expired = state.broker_sessions.next_expired(now)
-                if expired is None:
+                sessions, continuation = self._next_expired(now), None
+                if not sessions:
                     break
-                session, continuation = expired, None
             self._fencing = None
             try:
-                records, left = fencing.fence_expired(state.view(), session, continuation)
+                records, left = fencing.fence_expired(state.view(), sessions, continuation)
                 if records and continuation is None:
-                    ended = session in state.broker_sessions.ended
-                    state.log_info(
-                        "Fencing broker %d at epoch %d because its %s.",
-                        *session,
-                        "process has ended" if ended else "session has timed out",
-                    )
+                    self._log_fencing(sessions)
                 written = state.write(records) if records else state.last_written
             except BaseException:
                 # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
-                state.broker_sessions.put_back_expired(session, now)
+                for session in sessions:
+                    state.broker_sessions.put_back_expired(session, now)
+                self._fence_singly = True
                 if continuation is not None:
-                    # If the broker sends a heartbeat before the next attempt, it stays unfenced and nothing
+                    # If a broker sends a heartbeat before the next attempt, it stays unfenced and nothing
                     # else would elect leaders for the partitions already changed.
                     self._elect_leaderless.due = now + _LONGEST_RETRY_S
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
-                self._fencing = (session, left, written)
+                self._fencing = (sessions, left, written)
                 return now + _PORTION_PAUSE_S
         # The next run is when the earliest session can expire. It is at the latest one session timeout from
         # now, because a session that begins now can expire then.
         soonest = state.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
+
+    def _next_expired(self, now: float) -> list[Session]:
+        """Removes and returns the sessions whose brokers are fenced next: all expired ones, or one after
+        a failure, which another broker may have caused."""
+        sessions: list[Session] = []
+        while (session := self._state.broker_sessions.next_expired(now)) is not None:
+            sessions.append(session)
+            if self._fence_singly:
+                break
+        else:
+            self._fence_singly = False
+        return sessions
+
+    def _log_fencing(self, sessions: Iterable[Session]) -> None:
+        state = self._state
+        for session in sessions:
+            ended = session in state.broker_sessions.ended
+            state.log_info(
+                "Fencing broker %d at epoch %d because its %s.",
+                *session,
+                "process has ended" if ended else "session has timed out",
+            )
 
     def _write_no_op(self, now: float) -> float:
         """Writes a NoOpRecord if no record was written for some time (KIP-835)."""

@@ -22,9 +22,9 @@ from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.purgatory import ResponsePurgatory
-from quorate.controller.record_versions import level_in, version_of
+from quorate.controller.record_versions import level_in
+from quorate.controller.replication.encoded_records import value_of
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
 from quorate.metadata.image.builder import ImageBuilder, apply_records
 from quorate.metadata.loader import replay_value
@@ -160,7 +160,7 @@ class ControllerState:
         assert image is not None
         assert not self.exclusive
         level = image.features.metadata_version or level_in(records)
-        values = [encode_record(record, version_of(record, level)) for record in records]
+        values = [value_of(record, level) for record in records]
         first, now_ms = self._next_append()
         # Replay precedes the append: a record that cannot be replayed must never get into the log.
         after = apply_records(

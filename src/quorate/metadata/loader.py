@@ -143,8 +143,14 @@ def _replay_values(
     for size, group in groupby(values, len):
         run = list(group)
         if len(run) < MIN_RUN or size < 2 or run[0][1] != _PARTITION or not builder.take_encoded_run(run):
-            for position, value in enumerate(run, at):
-                replay_value(builder, value, contained if base_offset is None else base_offset + position)
+            following = 0
+            for position, value in enumerate(run):
+                if position < following:
+                    continue
+                following = builder.take_encoded_changes(run, position)
+                if following == position:
+                    offset = contained if base_offset is None else base_offset + at + position
+                    replay_value(builder, value, offset)
         at += len(run)
 
 

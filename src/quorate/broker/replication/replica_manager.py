@@ -330,7 +330,7 @@ class ReplicaManager:
         if not delta.topics_touched:
             return
         me = self.node_id
-        for topic, partition_id, _, new in delta.partition_changes():
+        for topic, partition_id, _, new in delta.partition_changes_of(me):
             if new is None or me not in new.replicas:
                 self._remove(topic.name, partition_id, topic.id)
             else:

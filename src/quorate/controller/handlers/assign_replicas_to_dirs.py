@@ -46,7 +46,7 @@ def assign_replicas_to_dirs(
         if handled == CHANGES_PER_TURN:
             continuation = Continuation((response, assignments))
             break
-    update_partitions(view, records, lost, removed=broker_id)
+    update_partitions(view, records, lost, removed=(broker_id,))
     return Result(response, records, atomic=False, continuation=continuation)
 
 

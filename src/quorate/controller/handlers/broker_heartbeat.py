@@ -43,7 +43,7 @@ def broker_heartbeat(
         if following != present or continuation is not None:
             _move(view, registration, following, records, batch)
         if batch.continuation is not None:
-            leaving = broker_id if following in (FENCED, SHUTDOWN_NOW) else None
+            leaving = (broker_id,) if following in (FENCED, SHUTDOWN_NOW) else ()
             left = Continuation(batch.continuation, leaving=leaving, state=following)
             return Result(BrokerHeartbeatResponse(), records, atomic=False, continuation=left)
         continuation = None
@@ -92,7 +92,7 @@ def _move(
     """Adds the records of the transition to the next state: the changes of partitions and of the
     registration."""
     if following in (FENCED, SHUTDOWN_NOW):
-        fence(view, registration.id, records, batch)
+        fence(view, (registration.id,), records, batch)
     elif following == CONTROLLED_SHUTDOWN:
         begin_controlled_shutdown(view, registration.id, records, batch)
     elif batch.resumed and registration.fenced:

@@ -104,7 +104,7 @@ def register_broker(
                 BrokerRegistrationResponse(),
                 records,
                 atomic=False,
-                continuation=Continuation(batch.continuation, leaving=broker_id),
+                continuation=Continuation(batch.continuation, leaving=(broker_id,)),
             )
         record.fenced = True
         record.broker_epoch = view.next_offset

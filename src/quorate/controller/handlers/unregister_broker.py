@@ -17,17 +17,19 @@ def unregister_broker(
     view: View, request: UnregisterBrokerRequest, ctx: Context
 ) -> Result[UnregisterBrokerResponse]:
     """Removes a registration, and the broker from every ISR and ELR. Raises BROKER_ID_NOT_REGISTERED."""
-    if view.broker(request.broker_id) is None:
+    registration = view.broker(request.broker_id)
+    if registration is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []
     batch = ChangeBatch(cursor_of(ctx.continuation))
-    unregister(view, request.broker_id, records, batch)
+    epoch = registration.epoch if ctx.continuation is None else ctx.continuation.broker_epoch
+    unregister(view, request.broker_id, epoch, records, batch)
     response = UnregisterBrokerResponse(error_message="")  # not null, as in Kafka
     if batch.continuation is not None:
         return Result(
             response,
             records,
             atomic=False,
-            continuation=Continuation(batch.continuation, leaving=request.broker_id),
+            continuation=Continuation(batch.continuation, leaving=(request.broker_id,), broker_epoch=epoch),
         )
     return Result(response, records, atomic=False, registered=request.broker_id)

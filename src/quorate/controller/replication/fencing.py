@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quorate.controller.batched_change import Continuation, cursor_of
 from quorate.controller.context import View
 from quorate.controller.replication.broker_changes import (
@@ -16,20 +18,22 @@ from quorate.protocol.schema import Data
 
 
 def fence_expired(
-    view: View, session: tuple[int, int], continuation: Continuation | None = None
+    view: View, sessions: Sequence[tuple[int, int]], continuation: Continuation | None = None
 ) -> tuple[list[Data], Continuation | None]:
-    """The records that fence the broker of an expired session, and the continuation if changes remain
+    """The records that fence the brokers of expired sessions, and the continuation if changes remain
     for a later turn.
 
-    There are no records if the broker has another broker epoch or is fenced already.
+    A broker that has another broker epoch or is fenced already is left out.
     """
-    broker_id, epoch = session
-    registration = view.broker(broker_id)
+    brokers = []
+    for broker_id, epoch in sessions:
+        registration = view.broker(broker_id)
+        if registration is not None and registration.epoch == epoch and not registration.fenced:
+            brokers.append(broker_id)
     records: list[Data] = []
-    if registration is None or registration.epoch != epoch or registration.fenced:
+    if not brokers:
         return records, None
+    leaving = tuple(brokers)
     batch = ChangeBatch(cursor_of(continuation))
-    fence(view, broker_id, records, batch)
-    return records, None if batch.continuation is None else Continuation(
-        batch.continuation, leaving=broker_id
-    )
+    fence(view, leaving, records, batch)
+    return records, None if batch.continuation is None else Continuation(batch.continuation, leaving=leaving)

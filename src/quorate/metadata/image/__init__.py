@@ -5,6 +5,7 @@
   partitions        the state of one partition
   partition_table   the partitions of one topic
   encoded           partitions in the form of their records
+  encoded_changes   changes of encoded partitions
   cluster           registered brokers and controllers
   small_images      features, configurations, ACLs, quotas, SCRAM credentials, tokens, producer ids
   builder           replays records onto an image

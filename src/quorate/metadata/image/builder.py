@@ -61,6 +61,7 @@ from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 
 _SCRAM_MECHANISMS = (1, 2)
+_CHANGE = bytes([PartitionChangeRecord.KEY])
 
 
 def apply_records(
@@ -80,9 +81,15 @@ def apply_records(
     """
     batch = records if isinstance(records, list | tuple) else list(records)
     builder = ImageBuilder(image)
+    following = 0
     for at, record in enumerate(batch):
-        if encoded is None or not builder.take_encoded(encoded[at]):
-            builder.replay(record, offset - len(batch) + 1 + at)
+        if encoded is not None:
+            if at < following:
+                continue
+            following = builder.take_encoded_changes(encoded, at)
+            if following > at or builder.take_encoded(encoded[at]):
+                continue
+        builder.replay(record, offset - len(batch) + 1 + at)
     return builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
@@ -120,7 +127,8 @@ class ImageBuilder:
     def replay(self, record: object, offset: int) -> None:
         """Replays one record. Raises MetadataError with offset, record and reason; the builder must not
         be used afterwards."""
-        handler = _HANDLERS.get(type(record))
+        kind = type(record)
+        handler = _HANDLERS.get(kind) or _HANDLERS.get(kind.__mro__[1])  # of a record that is decoded later
         if handler is None:
             raise MetadataError(
                 "its type has no place in the image", offset=offset, record=shorten(repr(record))
@@ -139,6 +147,13 @@ class ImageBuilder:
         if self._topics_builder is None and value[:3] not in FRAMES:
             return False
         return not self._tags and self._topics.replay_encoded_partition(value)
+
+    def take_encoded_changes(self, values: Sequence[bytes | memoryview], at: int) -> int:
+        """Replays the values of PartitionChangeRecords from position `at` on. Returns the position of the
+        first value that the caller must replay by other means."""
+        if at == len(values) or values[at][1:2] != _CHANGE:
+            return at
+        return self._topics.replay_encoded_changes(values, at)
 
     def take_encoded_run(self, values: Sequence[bytes | memoryview]) -> bool:
         """Does the same for the values of PartitionRecords of one length."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import eq
 
 from quorate.metadata.image.encoded import decoded
+from quorate.metadata.image.encoded_changes import may_have_replica, replica_count
 from quorate.metadata.image.partitions import PartitionImage
 from quorate.records.record_runs import MIN_RUN
 
@@ -123,6 +124,14 @@ class PartitionTable:
         return PartitionTable(tuple([tuple(chunk) for chunk in spine]), count)
 
     @property
+    def replication_factor(self) -> int:
+        """The number of replicas of partition 0. Raises IndexError if there is none."""
+        entry = self.entry(0)
+        if entry is None:
+            raise IndexError(0)
+        return replica_count(entry) if isinstance(entry, bytes) else len(entry.replicas)
+
+    @property
     def end_id(self) -> int:
         """The id after the last one. It is the number of partitions if there are no gaps."""
         chunks = self._chunks
@@ -141,6 +150,28 @@ class PartitionTable:
     ) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
         """(id, old, new) of each partition that differs from an older table. Chunks that both tables
         share are skipped."""
+        for partition_id, before, after in self._changed_entries(older):
+            was = None if before is None else decoded(before)
+            now = None if after is None else decoded(after)
+            if was != now:
+                yield partition_id, was, now
+
+    def changes_of(
+        self, older: PartitionTable, broker_id: int
+    ) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
+        """Yields the changes of partitions that have a replica on the broker, before or after the change. Of the
+        others, few are decoded."""
+        wanted = broker_id.to_bytes(4, "big", signed=True)
+        for partition_id, before, after in self._changed_entries(older):
+            if not (_may_be_on(before, wanted) or _may_be_on(after, wanted)):
+                continue
+            was = None if before is None else decoded(before)
+            now = None if after is None else decoded(after)
+            if was != now and any(p is not None and broker_id in p.replicas for p in (was, now)):
+                yield partition_id, was, now
+
+    def _changed_entries(self, older: PartitionTable) -> Iterator[tuple[int, Entry | None, Entry | None]]:
+        """(id, old, new) of the partitions whose stored form differs from an older table."""
         ours, theirs = self._chunks, older._chunks
         for number in range(max(len(ours), len(theirs))):
             new = ours[number] if number < len(ours) else ()
@@ -153,10 +184,14 @@ class PartitionTable:
                 before = old[position] if position < len(old) else None
                 if after is before or after == before:
                     continue
-                was = None if before is None else decoded(before)
-                now = None if after is None else decoded(after)
-                if was != now:
-                    yield base + position, was, now
+                yield base + position, before, after
+
+
+def _may_be_on(entry: Entry | None, broker: bytes) -> bool:
+    """Whether a partition may have a replica on a broker, given by the four bytes of its id."""
+    if entry is None:
+        return False
+    return not isinstance(entry, bytes) or may_have_replica(entry, broker)
 
 
 EMPTY_TABLE = PartitionTable()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,6 +80,28 @@ class TopicsImage:
         the replicas."""
         return _walk(self.replica_index, broker_id)
 
+    def partitions_of_all(self, broker_ids: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        """(topic id, partition id) of every partition with a replica on one of the brokers, each once. Those
+        that one of them leads come first, and the partitions of a topic follow one another.
+
+        Partition id -1 stands for topics that have no further partition. Without it, the caller could not pause
+        between very many of them.
+        """
+        leaders = [self.leader_index[b] for b in broker_ids if b in self.leader_index]
+        replicas = [self.replica_index[b] for b in broker_ids if b in self.replica_index]
+        for topic_id, bits in _merged(leaders):
+            if not bits:
+                yield topic_id, -1
+            for partition_id in bits_of(bits):
+                yield topic_id, partition_id
+        for topic_id, bits in _merged(replicas):
+            for led in leaders:
+                bits &= ~led.get(topic_id, 0)
+            if not bits:
+                yield topic_id, -1
+            for partition_id in bits_of(bits):
+                yield topic_id, partition_id
+
     def leaders_of(self, broker_id: int) -> Iterator[tuple[bytes, int]]:
         """(topic id, partition id) of every partition that the broker leads. Broker id -1 stands for the
         partitions without a leader."""
@@ -103,6 +125,25 @@ class TopicsImage:
 
     def __repr__(self) -> str:
         return f"TopicsImage(topics={len(self.by_id)}, partitions={self.partition_count})"
+
+
+def _merged(indexes: Sequence[Map[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """topic id -> bit set of several brokers, each topic once. An empty set stands for two topics that an
+    earlier broker has, too."""
+    seen = 0
+    for position, index in enumerate(indexes):
+        earlier, later = indexes[:position], indexes[position + 1 :]
+        for topic_id, bits in index.items():
+            for other in earlier:
+                if topic_id in other:
+                    seen += 1
+                    if seen & 1 == 0:
+                        yield topic_id, 0
+                    break
+            else:
+                for other in later:
+                    bits |= other.get(topic_id, 0)
+                yield topic_id, bits
 
 
 def _walk(index: BrokerIndex, broker_id: int) -> Iterator[tuple[bytes, int]]:

@@ -13,6 +13,14 @@ from immutables import Map
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image.encoded import broker_columns, decoded, form_of, known_form, run_of
+from quorate.metadata.image.encoded_changes import (
+    FIELDS_AT,
+    changed,
+    have_same_replicas,
+    leader_move,
+    place_of,
+)
+from quorate.metadata.image.encoded_changes import FRAMES as CHANGE_FRAMES
 from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
     MIGRATING_DIRECTORY,
@@ -35,11 +43,14 @@ class _ChangedTopic:
     """A topic that this batch changes: its state before the batch (for a new topic, one without partitions),
     and the partitions that have changed since."""
 
-    __slots__ = ("base", "changes")
+    __slots__ = ("base", "changed_once", "changes")
 
     def __init__(self, base: TopicImage) -> None:
         self.base = base
         self.changes: dict[int, Entry] = {}
+        self.changed_once: dict[int, tuple[bytes, bytes | None]] = {}
+        """The state of each encoded partition that was changed once, and the one before it if its leader may have
+        changed. It is invalid if `changes` has another state."""
 
     def partition(self, partition_id: int) -> PartitionImage | None:
         """The current state of a partition, or None if it does not exist."""
@@ -119,6 +130,32 @@ class TopicsBuilder:
             for partition_id, topic_id, value in zip(*run, strict=True):
                 topics[topic_id].changes[partition_id] = value
         return True
+
+    def replay_encoded_changes(self, values: Sequence[bytes | memoryview], first: int) -> int:
+        """Replays the values of PartitionChangeRecords from position `first` on without decoding them. Returns
+        the position of the first one that must be decoded or is another record."""
+        for at in range(first, len(values)):
+            value = bytes(values[at])
+            if value[:3] not in CHANGE_FRAMES or len(value) < FIELDS_AT:
+                return at
+            partition_id, topic_id = place_of(value)
+            topic = self._open.get(topic_id) or self._existing(topic_id)
+            if topic is None:
+                return at
+            changes = topic.changes
+            entry = changes.get(partition_id)
+            again = entry is not None
+            if entry is None:
+                entry = topic.base.partitions.entry(partition_id)
+            if not isinstance(entry, bytes):
+                return at
+            after = changed(entry, value)
+            if after is None:
+                return at
+            changes[partition_id] = after[0]
+            if not again:
+                topic.changed_once[partition_id] = after[0], entry if after[1] else None
+        return len(values)
 
     def _existing(self, topic_id: bytes) -> _ChangedTopic | None:
         """The topic to change, or None if it does not exist."""
@@ -297,8 +334,8 @@ class TopicsBuilder:
 def _index_encoded(
     topic: _ChangedTopic, before: PartitionTable, replicas: _BrokerIndexBuilder, leaders: _BrokerIndexBuilder
 ) -> list[tuple[int, PartitionImage]]:
-    """Indexes the new partitions that are encoded, with one bit mask for each broker. Returns all other
-    changes in decoded form."""
+    """Indexes the new partitions that are encoded, with one bit mask for each broker, and the encoded changes of
+    leaders. Returns all other changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
     replica_masks: defaultdict[int, int] = defaultdict(int)
     leader_masks: defaultdict[int, int] = defaultdict(int)
@@ -314,12 +351,23 @@ def _index_encoded(
                 replica_masks[broker_id] |= bit
         for broker_id, bit in zip(columns.leaders, bits, strict=True):
             leader_masks[broker_id] |= bit
+    topic_id = topic.base.id
     for partition_id, entry in topic.changes.items() if columns is None else ():
-        if (
-            not isinstance(entry, bytes)
-            or partition_id - first >= _BITMASK_LIMIT
-            or not (empty or before.entry(partition_id) is None)
-        ):
+        once = topic.changed_once.get(partition_id)
+        old: Entry | None
+        if once is not None and once[0] is entry:
+            old = once[1]
+            if old is None:
+                continue
+        else:
+            old = None if empty else before.entry(partition_id)
+        if isinstance(entry, bytes) and isinstance(old, bytes) and have_same_replicas(old, entry):
+            moved = leader_move(old, entry)
+            if moved is not None:
+                leaders.discard(moved[0], topic_id, partition_id)
+                leaders.add(moved[1], topic_id, partition_id)
+            continue
+        if not isinstance(entry, bytes) or partition_id - first >= _BITMASK_LIMIT or old is not None:
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
@@ -329,7 +377,7 @@ def _index_encoded(
         leader_masks[leader] |= bit
     for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
         for broker_id, mask in masks.items():
-            edit.add_mask(broker_id, topic.base.id, mask << first)
+            edit.add_mask(broker_id, topic_id, mask << first)
     return others
 
 

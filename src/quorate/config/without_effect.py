@@ -280,6 +280,10 @@ _GROUPS = (
 WITHOUT_EFFECT: Mapping[str, str] = {key: reason for reason, keys in _GROUPS for key in keys.split()}
 """Key -> why it has no effect. Some are dynamic configurations only."""
 
+STORED = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
+"""Keys that may be set dynamically all the same: kafka-reassign-partitions sets this one before it requests
+moves between directories, and their answers say that there are none."""
+
 
 def warnings_for(keys: Iterable[str]) -> list[str]:
     """One warning for each reason why some of these keys have no effect."""

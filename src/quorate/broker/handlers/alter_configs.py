@@ -16,7 +16,7 @@ from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError, ConfigType, Scope
 from quorate.config.listeners import parse_connections_per_ip
-from quorate.config.without_effect import WITHOUT_EFFECT
+from quorate.config.without_effect import STORED, WITHOUT_EFFECT
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_configs import AlterConfigsResponse
@@ -33,9 +33,6 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
 _OPENED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
 """Keys that are dynamic in Kafka. Here a change of them would have no effect."""
-_REFUSED_ELSEWHERE = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
-"""Keys without an effect that are stored: kafka-reassign-partitions sets this one before it requests moves
-between directories, and their answers say that there are none."""
 
 
 class AlterConfigsHandler:
@@ -180,7 +177,7 @@ class AlterConfigsHandler:
         stored = self._services.metadata.image.configs.get(BROKER, resource.resource_name)
         for name, value in values.items():
             reason = WITHOUT_EFFECT.get(name)
-            if reason is None or name in _REFUSED_ELSEWHERE or stored.get(name) == value:
+            if reason is None or name in STORED or stored.get(name) == value:
                 continue
             definition = BROKER_CONFIGS[name]
             if definition.parse(value) != definition.default_value():

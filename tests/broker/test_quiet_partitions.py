@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quorate.broker.handlers.fetch import AT_ONCE
+from quorate.broker.handlers.fetch_steps import FetchSteps
 from quorate.broker.replication.fetch_session import FetchSession
 from quorate.broker.replication.partition import Partition
 from quorate.protocol.errors import ErrorCode
@@ -115,6 +116,33 @@ def test_a_waiting_large_fetch_is_answered_when_a_quiet_partition_changes(large)
     large.loop.run_until_complete(waiting())
     large.rounds()
     assert large.log(FOLLOWER, AT_ONCE + 60).log_end_offset == 1
+
+
+@pytest.mark.parametrize("at_once", [0, AT_ONCE], ids=["large", "small"])
+def test_a_change_before_a_fetch_begins_to_wait_ends_its_wait(pair, monkeypatch, at_once):
+    """The pages of another partition are being read ahead in a thread at that moment."""
+    monkeypatch.setattr("quorate.broker.handlers.fetch.AT_ONCE", at_once)
+    pair.fetcher._max_wait_ms = 60_000
+    other = pair.brokers[FOLLOWER].replicas.partition("t", 0)
+    pair.fetcher.remove(other)
+    pair.fetcher.add(other)
+    pair.fetcher._states[(other.topic_id, 0)].last_fetched_epoch = 0  # the next request contains it
+    changed = False
+    cold_regions = FetchSteps.cold_regions
+
+    def change(self: FetchSteps, wanted: Any) -> Any:
+        nonlocal changed
+        if not changed and wanted:
+            changed = True
+            write(pair, LEADER, b"a", partition=KEY[1])
+        return cold_regions(self, wanted)
+
+    monkeypatch.setattr(FetchSteps, "cold_regions", change)
+    pair.loop.run_until_complete(asyncio.wait_for(pair.fetcher._fetch_once(), 30))
+    assert changed
+    pair.fetcher._max_wait_ms = 0
+    pair.rounds()
+    assert pair.log(FOLLOWER, KEY[1]).log_end_offset == 1
 
 
 def appended(pair: Pair) -> None:

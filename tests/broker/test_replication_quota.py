@@ -281,6 +281,22 @@ def test_a_replica_in_sync_does_not_wait(pair: Pair, side: int) -> None:
         assert copied(pair)[0] == count
 
 
+def test_the_fetch_session_remains_while_no_partition_may_be_fetched(pair: Pair) -> None:
+    throttle(pair, placed(side=1))
+    wire = pair.follow()
+    assert pair.fetcher is not None
+    pair.fetcher.remove(pair.brokers[FOLLOWER].replicas.partition("t", 1))
+    pair.fetcher._partition_bytes = 6000
+    for _ in range(4):
+        write(pair, LEADER, b"x" * 5000)
+    for copied_batches in range(1, 5):
+        pair.rounds(2)
+        assert copied(pair)[0] == copied_batches
+        pass_time(pair, 12.0)
+    assert [request.session_id for request in wire.requests].count(0) == 1
+    assert len(list(pair.brokers[LEADER].services.sessions.cache)) == 1
+
+
 @BOTH_SIDES
 def test_a_throttle_that_is_removed_ends_at_once(pair: Pair, side: int) -> None:
     follow_slowly(pair, side)

@@ -20,6 +20,7 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.limits import ConnectionLimits
 from quorate.net.output import Part, SocketOutput
 from quorate.net.release import encode_and_release
+from quorate.net.response_queue import PendingResponse, ResponseQueue
 from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -311,3 +312,22 @@ def test_a_frame_handler_that_fails_closes_only_its_connection(run: Callable[...
         other_writer.close()
 
     run(test)
+
+
+def test_a_connection_with_an_answer_that_is_not_written_yet_is_not_drained() -> None:
+    async def test() -> None:
+        queue = ResponseQueue()
+        loop = asyncio.get_running_loop()
+        for correlation_id in (0, 1):
+            context = RequestContext(ApiKey.FETCH, 12, correlation_id, None, "TEST")
+            queue.pending.append(PendingResponse(context, FetchRequest(), loop.create_future()))
+        first, second = queue.pending
+        assert queue.only_waits
+        queue.hold(first, [b"answer"])
+        assert second.future is not None
+        second.future.set_result(FetchResponse())
+        assert queue.next_finishes_now()
+        assert not queue.only_waits
+        assert queue.take_ready() == [b"answer"]
+
+    asyncio.run(test())

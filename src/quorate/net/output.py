@@ -2,8 +2,9 @@
 
 `SocketOutput` writes to a duplicate of the socket's descriptor: at once what the kernel accepts, the
 rest from an ordered queue. The records of a Fetch response go from the page cache to the socket by
-`os.sendfile`, without passing through Python, unless they are few. The write buffer of the transport is not used, as the two
-could not be kept in order. With TLS, `TransportOutput` writes everything through the transport.
+`os.sendfile`, without passing through Python, unless they are few. The write buffer of the transport is
+not used, as the two could not be kept in order. With TLS, `TransportOutput` writes everything through the
+transport.
 
 A region that is not in the page cache is read ahead in a thread before it is sent. `sendfile` would
 block the event loop until the disk has answered.

@@ -121,7 +121,7 @@ class ResponseQueue:
     @property
     def only_waits(self) -> bool:
         """Whether all handlers only wait, and no response is held back."""
-        return all(
+        return not self.ready and all(
             response.parts is None and response.context.api_key in CANCELLABLE_APIS
             for response in self.pending
         )

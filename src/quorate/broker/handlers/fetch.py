@@ -5,8 +5,7 @@ last fetched epoch, diverging epochs; 13: topic ids; 15: replica state in a tagg
 (KIP-951); 18: the follower's high watermark.
 
 Records are file regions in the response and are sent without a copy in Python. A request without enough
-data waits in `quorate.broker.replication.purgatory`. Not supported: quotas of
-clients.
+data waits in `quorate.broker.replication.purgatory`. Quotas of clients are not supported.
 """
 
 from __future__ import annotations
@@ -161,6 +160,13 @@ class FetchHandler:
     ) -> FetchResponse | asyncio.Future[Any]:
         """Returns the response, or a future for it if the request has to wait for more bytes."""
         services = self._services
+        quiet = fetch.quiet
+
+        def join() -> None:
+            if quiet is not None and quiet.fresh:
+                self._steps.choose(quiet.take_fresh(), keys, wanted, answers)
+
+        join()  # pages may have been read ahead in a thread
         results = read(services.replicas, params, wanted, note_follower=True)
         size = 0
         at_once = params.max_wait_ms <= 0
@@ -175,11 +181,6 @@ class FetchHandler:
         if at_once or size >= params.min_bytes:
             services.replicas.stats.fetched(wanted, results, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, results)
-        quiet = fetch.quiet
-
-        def join() -> None:
-            if quiet is not None and quiet.fresh:
-                self._steps.choose(quiet.take_fresh(), keys, wanted, answers)
 
         refused = len(answers)
 
@@ -198,7 +199,7 @@ class FetchHandler:
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]
         waiting = DelayedFetch(services.loop, hosted, params.max_wait_ms / 1000, ready, finish)
         if quiet is not None:
-            quiet.waiting, quiet.fresh = waiting, []
+            quiet.waiting = waiting
         return waiting.future
 
     def _finish(

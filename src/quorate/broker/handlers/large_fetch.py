@@ -183,17 +183,17 @@ class LargeFetch:
         registered: list[Partition] = []
         quiet = self._fetch.quiet
         if quiet is not None:
-            quiet.waiting, quiet.fresh = wakeup, []
+            quiet.waiting = wakeup
         try:
             await take_turns(self._register(wakeup, registered))
             while True:
                 # Also at first: there may have been appends since the read.
                 await take_turns(self._check())
+                if quiet is not None and quiet.fresh:
+                    return  # the next request reads the partitions that have changed
                 left = ends - loop.time()
                 if self._missing <= 0 or left <= 0 or not await wakeup.wait(left):
                     return
-                if quiet is not None and quiet.fresh:
-                    return  # the next request reads the partition that is no longer quiet
         finally:
             if quiet is not None:
                 quiet.waiting = None

@@ -74,7 +74,8 @@ class FetchPositions:
         self, session: FetchSessionHandler, now: float, is_held: Callable[[FetchState], bool] | None = None
     ) -> tuple[dict[TopicIdPartition, FetchPosition], list[TopicIdPartition]]:
         """Returns the partitions that the next request contains, and those that it forgets. Partitions for
-        which `is_held` is true are not fetched; while there is such a condition all are compared."""
+        which `is_held` is true are not fetched. With `is_held`, all partitions are compared. If no partition
+        may be fetched, `sent` is empty and the session stays as it is."""
         states = self._states
         some_held, self._some_held = self._some_held, is_held is not None
         if session.is_full or now >= self._compare_all_at or some_held or is_held is not None:
@@ -86,6 +87,9 @@ class FetchPositions:
                 for key, state in states.items()
                 if state.delayed_until <= now and (is_held is None or not is_held(state))
             }
+            if not self.sent:
+                self._compare_all_at = 0.0
+                return {}, []
             return session.next({key: state.position for key, state in self.sent.items()})
         changed, self._changed = self._changed, {}
         if self._delayed:
@@ -101,4 +105,7 @@ class FetchPositions:
                 changes[key] = None
             if state is None or state.delayed_until <= now:
                 self._delayed.pop(key, None)
+        if not self.sent:
+            self._compare_all_at = 0.0  # the changes are found again by comparing all partitions
+            return {}, []
         return session.next_changes(changes)

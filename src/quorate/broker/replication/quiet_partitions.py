@@ -45,7 +45,7 @@ class QuietPartitions(Generic[P]):
         """The time of the last Fetch. At that time the follower had everything of each quiet partition."""
         self.waiting: WaitingFetch | None = None
         self.fresh: list[tuple[Key, P]] = []
-        """The partitions that have become active since `waiting` waits."""
+        """The partitions that have changed since the last Fetch arrived. It does not read them yet."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -57,6 +57,7 @@ class QuietPartitions(Generic[P]):
             self.end_all()
             self.reader = reader
         self.last_fetch = now
+        self.fresh = []
 
     def add(self, key: Key, state: FollowerState) -> None:
         """Makes a partition quiet."""
@@ -87,9 +88,10 @@ class QuietPartitions(Generic[P]):
         """Makes a partition active, because it has changed. Lets the waiting Fetch look at it."""
         self.end(key)
         part = self._all.get(key)
-        if part is not None and self.waiting is not None:
+        if part is not None:
             self.fresh.append((key, part))
-            self.waiting.join(partition)
+            if self.waiting is not None:
+                self.waiting.join(partition)
 
     def take_fresh(self) -> list[tuple[Key, P]]:
         """Returns and empties `fresh`, without the partitions that a request has removed."""
@@ -119,7 +121,7 @@ def quiet_follower(
         or log.log_end_offset != fetch_offset
         or log.high_watermark != sent_high_watermark
         or log.log_start_offset > state.log_start_offset
-        or partition.delayed_operations.has_deletions
+        or (partition.waiting is not None and partition.waiting.has_deletions)
     ):
         return None
     return state

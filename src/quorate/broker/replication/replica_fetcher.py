@@ -168,7 +168,6 @@ class ReplicaFetcher:
         held = self._is_held(self._host.clock.now())
         changed, forgotten = self._positions.next(self._session, self._loop.time(), held)
         if not self._positions.sent:
-            self._session.reset()
             return False
         request = self._request(changed, forgotten)
         response = await channel.call(request, self._timeout_s + self._max_wait_ms / 1000)

@@ -4,6 +4,7 @@ completion` completes the options of all tools in a shell."""
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -83,11 +84,18 @@ def _main(argv: Sequence[str]) -> int:
     where.add_argument("--bootstrap-controller", "-C", help="controllers to connect to, host:port,host:port")
     show.add_argument("--command-config", "-c", help="properties of the admin client")
     show.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    show.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it after so many seconds")
+    show.add_argument("--watch", type=seconds, metavar="SECONDS", help="repeat it after so many seconds")
     show.set_defaults(run=_status)
     args = parser.parse_args(argv)
     status: int = args.run(args)
     return status
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} s: at least 0.1 s")
+    return value
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -67,7 +67,7 @@ def test_keys_that_have_their_default_cause_no_warning() -> None:
         for key in WITHOUT_EFFECT
         if key in BROKER_CONFIGS and BROKER_CONFIGS[key].default is not None
     }
-    assert KafkaConfig(COMBINED | defaults).warnings == []
+    assert KafkaConfig(COMBINED | defaults).without_effect == []
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_keys_that_have_their_default_cause_no_warning() -> None:
     ],
 )
 def test_there_is_one_warning_for_each_reason(properties: dict[str, str], warnings: list[str]) -> None:
-    assert KafkaConfig(COMBINED | properties).warnings == warnings
+    assert KafkaConfig(COMBINED | properties).without_effect == warnings

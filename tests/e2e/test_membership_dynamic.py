@@ -233,7 +233,7 @@ def test_a_static_quorum_becomes_a_dynamic_one(tmp_path: Path) -> None:
         assert feature("upgrade", "--feature", "kraft.version=1") == "kraft.version was upgraded to 1.\n"
         wait_for("every node to know", lambda: ignored() == [1, 1, 1, 1], 10, 0.1)
         told = metrics(broker)["kafka_server_broker_metadata_metrics_ignored_static_voters"]
-        assert (told, metrics(nodes[0])["kafka_controller_KafkaController_IgnoredStaticVoters"]) == (1, 1)
+        assert (told, metrics(nodes[0])["kafka_controller_kafkacontroller_ignoredstaticvoters"]) == (1, 1)
         assert re.search(
             r"kraft\.version +SupportedMinVersion: 0 +SupportedMaxVersion: 1 +FinalizedVersionLevel: 1 ",
             feature("describe"),

@@ -238,9 +238,9 @@ PLANTED = [
     Planted(log_start_before_the_high_watermark, "progress|log start|logs match", 80),
     Planted(delete_above_the_high_watermark, "log start", 20),
     Planted(apply_a_stale_answer, "metadata|committed stays", 60),
-    Planted(count_a_fetch_of_an_old_epoch, "committed stays|logs match", 60),
+    Planted(count_a_fetch_of_an_old_epoch, "committed stays|logs match|progress", 60),
     Planted(append_twice, "producer", 20),
-    Planted(elect_any_replica, "leader", 20),
+    Planted(elect_any_replica, "leader|progress", 20),
 ]
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from quorate.admin.errors import KafkaError, NetError
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic, PartitionDescription, TopicPartition
-from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tests.support.cluster import wait_for
 from tests.support.metadata_disk import Disk, differences, read_disk, read_folder, same_metadata
 from tests.support.mixed import MixedNode, MixedQuorum
@@ -180,23 +179,11 @@ class MixedBrokers(MixedQuorum):
 
     def reassign(self, topic: str, replicas: dict[int, list[int]]) -> None:
         """Starts to move partitions to these brokers."""
-        request = AlterPartitionReassignmentsRequest(
-            topics=[
-                AlterPartitionReassignmentsRequest.ReassignableTopic(
-                    name=topic,
-                    partitions=[
-                        AlterPartitionReassignmentsRequest.ReassignablePartition(
-                            partition_index=p, replicas=brokers
-                        )
-                        for p, brokers in replicas.items()
-                    ],
-                )
-            ]
-        )
         with self.admin() as admin:
-            answer = admin._run(admin.transport.call(request))
-        codes = [answer.error_code, *(p.error_code for t in answer.responses for p in t.partitions)]
-        assert not any(codes), answer
+            errors = admin.alter_partition_reassignments(
+                {TopicPartition(topic, index): brokers for index, brokers in replicas.items()}
+            )
+        assert not any(errors.values()), errors
 
     def registered(self) -> dict[int, bool]:
         """Whether each registered broker is fenced."""

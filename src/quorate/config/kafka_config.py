@@ -75,6 +75,8 @@ class KafkaConfig:
         """Raises ConfigError for the first key that is missing or wrong."""
         self.originals: dict[str, str] = dict(properties)
         self.warnings: list[str] = []
+        self.without_effect: list[str] = []
+        """Warnings about keys that have no effect. The tool that formats a directory does not show them."""
         if "broker.id" in self.originals:
             self._alias_broker_id()
         self._values: dict[str, Any] = {}
@@ -89,7 +91,7 @@ class KafkaConfig:
                 self._values[name] = None  # `key=` unsets a key, as in Kafka's sample files
             else:
                 self._values[name] = definition.parse(text)
-        self.warnings += warnings_for(
+        self.without_effect += warnings_for(
             name
             for name in self.originals
             if name in WITHOUT_EFFECT

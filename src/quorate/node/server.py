@@ -120,7 +120,7 @@ class KafkaServer:
         """
         config = self.config
         check_supported(config)
-        for warning in config.warnings:
+        for warning in (*config.warnings, *config.without_effect):
             self._log(logging.WARNING, "%s", warning)
         self._log(
             logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles))

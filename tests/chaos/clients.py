@@ -35,13 +35,15 @@ LIST_OFFSETS, FETCH_OFFSETS, READ, CONSUME, COMMIT = (
 LEFT_TO_THE_CALLER = {
     f"{LIST_OFFSETS}: FENCED_LEADER_EPOCH",
     f"{LIST_OFFSETS}: NOT_LEADER_FOR_PARTITION",
+    f"{LIST_OFFSETS}: OFFSET_NOT_AVAILABLE",
     f"{LIST_OFFSETS}: _NOENT",
     f"{LIST_OFFSETS}: no offset",
     f"{FETCH_OFFSETS}: NOT_COORDINATOR",
     "delete-records: _NOENT",
     "delete-records: NOT_LEADER_FOR_PARTITION",
 }
-"""Answers of a broker that no longer leads, and librdkafka's own error while its search for the leader has no
+"""Answers of a broker that no longer leads, or whose high watermark has not reached its leader epoch yet
+(KIP-207), and librdkafka's own error while its search for the leader has no
 answer. Java's clients search and ask again; librdkafka leaves that to the caller of these requests."""
 _VALUE_BYTES = 200
 _MOST_OUTSTANDING = 2000

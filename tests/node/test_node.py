@@ -352,7 +352,7 @@ def test_starting_imports_only_what_a_node_needs() -> None:
     assert heavy & set(modules) == set()
     messages = [m for m in modules if m.startswith("quorate.protocol.messages.")]
     assert len(messages) < 60, messages
-    assert len(modules) < 460
+    assert len(modules) < 450
 
 
 def test_a_voter_whose_directory_id_changed_says_why_it_does_not_lead(node: Node) -> None:

@@ -1,7 +1,7 @@
 """Joins the metrics of a node's parts to its collector.
 
-A node that serves no metrics does not measure its requests, and imports none of the modules that make
-families.
+A node that serves no metrics does not measure its requests, and imports neither this module nor those that
+make families.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.lazy import lazy_module
 from quorate.metrics import Family, gauge, labels, meter
+from quorate.net import request_metrics
 from quorate.node.metrics import MetricsCollector
 
 if TYPE_CHECKING:
@@ -21,25 +22,20 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.controller import metrics as controller_metrics
     from quorate.controller.driver import QuorumController
-    from quorate.net import request_metrics
     from quorate.net.server import Listener
     from quorate.raft.runtime.client import RaftClient
 else:
     broker_metrics = lazy_module("quorate.broker.metrics.families")
     controller_metrics = lazy_module("quorate.controller.metrics")
-    request_metrics = lazy_module("quorate.net.request_metrics")
 
 
 class MetricSources:
-    """The collector of a node, and the meters of its requests.
+    """The collector of a node, and the meters of its requests."""
 
-    The meters are None if the node serves no metrics.
-    """
-
-    def __init__(self, *, serves: bool) -> None:
+    def __init__(self) -> None:
         self.collector = MetricsCollector()
-        self.broker_requests = request_metrics.RequestMetrics() if serves else None
-        self.controller_requests = request_metrics.RequestMetrics() if serves else None
+        self.broker_requests = request_metrics.RequestMetrics()
+        self.controller_requests = request_metrics.RequestMetrics()
         self._broker: BrokerServer | None = None
 
     def add_node(self, raft: RaftClient, listeners: Mapping[str, Listener], config: KafkaConfig) -> None:
@@ -54,26 +50,21 @@ class MetricSources:
 
     def add_controller(self, controller: QuorumController) -> None:
         """Adds the metrics of the controller role."""
-        if self.controller_requests is not None:
-            self.collector.add_families(controller_metrics.ControllerMetrics(controller).families)
-            self.collector.add_families(self._event_families)
+        self.collector.add_families(controller_metrics.ControllerMetrics(controller).families)
+        self.collector.add_families(self._event_families)
 
     def add_broker(self, broker: BrokerServer, raft: RaftClient) -> None:
         """Adds the metrics of the broker role."""
         self._broker = broker
-        if self.broker_requests is not None:
-            self.collector.add_families(lambda: broker_metrics.broker_families(broker, raft))
+        self.collector.add_families(lambda: broker_metrics.broker_families(broker, raft))
 
     def _request_families(self) -> Iterator[Family | None]:
-        assert self.broker_requests is not None
-        assert self.controller_requests is not None
         handlers_errors = Counter() if self._broker is None else self._broker.replicas.stats.errors
         yield from request_metrics.request_families(
             (self.broker_requests, self.controller_requests), handlers_errors
         )
 
     def _event_families(self) -> Iterator[Family]:
-        assert self.controller_requests is not None
         distribution = self.controller_requests.distribution
         yield from controller_metrics.event_families(
             distribution("RequestQueueTimeMs"), distribution("LocalTimeMs")

@@ -39,9 +39,7 @@ from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.health import Stage, StartupProgress, current_stage, not_ready_reason
-from quorate.node.http.endpoint import HttpEndpoint
 from quorate.node.log_directories import LogDirectories
-from quorate.node.metric_sources import MetricSources
 from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
@@ -60,10 +58,14 @@ if TYPE_CHECKING:
     from quorate.controller import config as controller_config
     from quorate.controller import driver as controller_driver
     from quorate.metadata import bootstrap
+    from quorate.node import metric_sources
+    from quorate.node.http import endpoint as http_endpoint
 else:  # a node imports only its own roles
     broker_lifecycle, broker_server = lazy_modules("quorate.broker", "lifecycle", "server")
     controller_config, controller_driver = lazy_modules("quorate.controller", "config", "driver")
     bootstrap = lazy_module("quorate.metadata.bootstrap")
+    metric_sources = lazy_module("quorate.node.metric_sources")
+    http_endpoint = lazy_module("quorate.node.http.endpoint")
 
 logger = logging.getLogger(__name__)
 
@@ -99,10 +101,9 @@ class KafkaServer:
         self._starting: asyncio.Task[None] | None = None
         self._stopping_broker: broker_server.BrokerServer | None = None
         self._raft_started = False
-        self.metrics = MetricSources(serves=config.http_listen is not None)
-        self._http = HttpEndpoint(
-            config.node_id, self.metrics.collector, self.health, self.readiness, self._fail
-        )
+        self.metrics: metric_sources.MetricSources | None = None
+        """None if the node serves no metrics."""
+        self._http: http_endpoint.HttpEndpoint | None = None
         self._phase_now = "starting"
         self._progress = StartupProgress(time.monotonic)
         self._ready = False
@@ -132,6 +133,10 @@ class KafkaServer:
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
             self.listeners[endpoint.name] = listener
         if config.http_listen is not None:
+            self.metrics = metric_sources.MetricSources()
+            self._http = http_endpoint.HttpEndpoint(
+                config.node_id, self.metrics.collector, self.health, self.readiness, self._fail
+            )
             self._http.start(*config.http_listen)
         usable = self._directories.lock()
         ensemble = meta_properties.load(
@@ -152,7 +157,8 @@ class KafkaServer:
         )
         await self.raft.start()
         self._raft_started = True
-        self.metrics.add_node(self.raft, self.listeners, config)
+        if self.metrics is not None:
+            self.metrics.add_node(self.raft, self.listeners, config)
         self._phase("metadata log open")
         self._warn_if_replaced(directory_id)
         self._warn_if_without_voters()
@@ -253,11 +259,12 @@ class KafkaServer:
             replay=self._replay,
         )
         await self.controller.start()
-        self.metrics.add_controller(self.controller)
+        if self.metrics is not None:
+            self.metrics.add_controller(self.controller)
         dispatcher = Dispatcher(
             ListenerKind.CONTROLLER,
             features=self.controller.features,
-            metrics=self.metrics.controller_requests,
+            metrics=None if self.metrics is None else self.metrics.controller_requests,
         )
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
@@ -276,7 +283,8 @@ class KafkaServer:
             on_fault=self._fail,
             replay=self._replay,
         )
-        self.metrics.add_broker(broker, self.raft)
+        if self.metrics is not None:
+            self.metrics.add_broker(broker, self.raft)
         await broker.start(self._with_bound_ports(config.advertised_broker_listeners))
         self._phase("broker unfenced")
         dispatcher = Dispatcher(
@@ -284,7 +292,7 @@ class KafkaServer:
             features=broker.features,
             narrow=broker.narrow,
             identity=ServerIdentity(self.cluster_id, config.node_id),
-            metrics=self.metrics.broker_requests,
+            metrics=None if self.metrics is None else self.metrics.broker_requests,
         )
         dispatcher.register_all(broker.routes)
         dispatcher.frame_routes = broker.frame_routes
@@ -369,7 +377,8 @@ class KafkaServer:
             await self._step("Raft", self.raft.shutdown(wait_s))
         # Last, because a leader that resigns still answers requests of the other voters.
         await self._step("controller listeners", self._close_listeners(set(self.listeners)))
-        await self._http.close()
+        if self._http is not None:
+            await self._http.close()
         self._directories.release()
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 

@@ -126,7 +126,7 @@ class MetadataHandler:
         return answer if missing else self._kept(context, answer)
 
     def _kept(self, context: RequestContext, answer: Any) -> Any:
-        """Returns a response, or an awaitable of one, of which nothing is kept."""
+        """Returns the answer, and keeps it for equal requests unless it is awaitable."""
         version = context.api_version
         if isinstance(answer, EncodedResponse):
             self._frames.keep(context, answer.body)

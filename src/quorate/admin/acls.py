@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from quorate.admin.errors import ErrorCode, KafkaError, check
+from quorate.admin.errors import ErrorCode, KafkaError, check, error_of
 from quorate.admin.transport import Transport
 from quorate.admin.types import (
     AclBinding,
@@ -16,6 +16,9 @@ from quorate.admin.types import (
     ResourceType,
 )
 from quorate.protocol import messages
+from quorate.protocol.schema import Struct
+
+M = TypeVar("M", bound=Struct)
 
 
 class AclOperations:
@@ -29,30 +32,9 @@ class AclOperations:
 
         Raises SECURITY_DISABLED if the cluster has no authorizer.
         """
-        match = wanted if wanted is not None else AclBindingFilter()
-        request = messages.DescribeAclsRequest(
-            resource_type_filter=match.resource_type,
-            resource_name_filter=match.resource_name,
-            pattern_type_filter=match.pattern_type,
-            principal_filter=match.principal,
-            host_filter=match.host,
-            operation=match.operation,
-            permission_type=match.permission_type,
-        )
+        request = _filled(messages.DescribeAclsRequest, wanted or AclBindingFilter())
         answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
-        return [
-            AclBinding(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                acl.principal,
-                AclOperation(acl.operation),
-                AclPermissionType(acl.permission_type),
-                acl.host,
-                PatternType(resource.pattern_type),
-            )
-            for resource in answer.resources
-            for acl in resource.acls
-        ]
+        return [_binding(resource, acl) for resource in answer.resources for acl in resource.acls]
 
     async def create_acls(self, acls: Sequence[AclBinding]) -> dict[AclBinding, KafkaError | None]:
         """Creates ACLs and returns the error of each, or None."""
@@ -71,55 +53,58 @@ class AclOperations:
             ]
         )
         answer = await self.transport.call(request, lambda a: _retry_controller(a.results))
-        return {acl: _error(result) for acl, result in zip(acls, answer.results, strict=True)}
+        return {
+            acl: error_of(result.error_code, result.error_message)
+            for acl, result in zip(acls, answer.results, strict=True)
+        }
 
     async def delete_acls(
         self, filters: Sequence[AclBindingFilter]
     ) -> dict[AclBindingFilter, list[AclBinding] | KafkaError]:
         """Deletes the ACLs that match filters. Returns the deleted ACLs of each filter, or its error."""
         request = messages.DeleteAclsRequest(
-            filters=[
-                messages.DeleteAclsRequest.DeleteAclsFilter(
-                    resource_type_filter=match.resource_type,
-                    resource_name_filter=match.resource_name,
-                    pattern_type_filter=match.pattern_type,
-                    principal_filter=match.principal,
-                    host_filter=match.host,
-                    operation=match.operation,
-                    permission_type=match.permission_type,
-                )
-                for match in filters
-            ]
+            filters=[_filled(messages.DeleteAclsRequest.DeleteAclsFilter, match) for match in filters]
         )
         answer = await self.transport.call(request, lambda a: _retry_controller(a.filter_results))
         return {
-            match: _error(result) or _deleted(result)
+            match: error_of(result.error_code, result.error_message) or _deleted(result)
             for match, result in zip(filters, answer.filter_results, strict=True)
         }
+
+
+def _filled(message: type[M], match: AclBindingFilter) -> M:
+    """A message, or a part of one, with the fields of a filter."""
+    return message(
+        resource_type_filter=match.resource_type,
+        resource_name_filter=match.resource_name,
+        pattern_type_filter=match.pattern_type,
+        principal_filter=match.principal,
+        host_filter=match.host,
+        operation=match.operation,
+        permission_type=match.permission_type,
+    )
+
+
+def _binding(resource: Any, acl: Any) -> AclBinding:
+    """The ACL of a response. `resource` has the fields of its resource pattern."""
+    return AclBinding(
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        acl.principal,
+        AclOperation(acl.operation),
+        AclPermissionType(acl.permission_type),
+        acl.host,
+        PatternType(resource.pattern_type),
+    )
 
 
 def _deleted(result: Any) -> list[AclBinding] | KafkaError:
     """Returns the ACLs that one filter deleted, or the error of the first that was not deleted."""
     for acl in result.matching_acls:
-        error = _error(acl)
+        error = error_of(acl.error_code, acl.error_message)
         if error is not None:
             return error
-    return [
-        AclBinding(
-            ResourceType(acl.resource_type),
-            acl.resource_name,
-            acl.principal,
-            AclOperation(acl.operation),
-            AclPermissionType(acl.permission_type),
-            acl.host,
-            PatternType(acl.pattern_type),
-        )
-        for acl in result.matching_acls
-    ]
-
-
-def _error(result: Any) -> KafkaError | None:
-    return KafkaError(ErrorCode.of(result.error_code), result.error_message) if result.error_code else None
+    return [_binding(acl, acl) for acl in result.matching_acls]
 
 
 def _retry_controller(results: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, NetError, check
+from quorate.admin.errors import ErrorCode, KafkaError, NetError, check, error_of
 from quorate.admin.groups import by_topic
 from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import (
@@ -198,11 +198,7 @@ class ClusterOperations:
         elif not answer.results:
             results = dict.fromkeys(updates)
         for r in answer.results:
-            results[r.feature] = (
-                KafkaError(ErrorCode.of(r.error_code), r.error_message)
-                if r.error_code
-                else results.get(r.feature)
-            )
+            results[r.feature] = error_of(r.error_code, r.error_message) or results.get(r.feature)
         return results
 
     async def api_versions(self, node: Node) -> dict[int, tuple[int, int]]:
@@ -230,9 +226,7 @@ class ClusterOperations:
         )
         answer = await self.transport.call(request, lambda a: check(a.error_code))
         return {
-            TopicPartition(t.topic, p.partition_id): (
-                KafkaError(ErrorCode.of(p.error_code), p.error_message) if p.error_code else None
-            )
+            TopicPartition(t.topic, p.partition_id): error_of(p.error_code, p.error_message)
             for t in answer.replica_election_results
             for p in t.partition_result
         }

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, check
+from quorate.admin.errors import ErrorCode, KafkaError, check, error_of
 from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym
 from quorate.protocol import messages
@@ -244,9 +244,7 @@ def _read(answer: Any) -> dict[Resource, list[ConfigEntry] | KafkaError]:
 
 def _outcomes(answer: Any) -> dict[Resource, KafkaError | None]:
     return {
-        (ConfigResourceType(r.resource_type), r.resource_name): (
-            KafkaError(ErrorCode.of(r.error_code), r.error_message) if r.error_code else None
-        )
+        (ConfigResourceType(r.resource_type), r.resource_name): error_of(r.error_code, r.error_message)
         for r in answer.responses
     }
 

@@ -89,8 +89,14 @@ def java_text(error: BaseException) -> str:
 
 def check(code: int, message: str | None = None) -> None:
     """Raises KafkaError unless the code of a response is NONE."""
-    if code:
-        raise KafkaError(ErrorCode.of(code), message)
+    error = error_of(code, message)
+    if error is not None:
+        raise error
+
+
+def error_of(code: int, message: str | None = None) -> KafkaError | None:
+    """The error of a response, or of a part of it, or None if its code is NONE."""
+    return KafkaError(ErrorCode.of(code), message) if code else None
 
 
 __all__ = [
@@ -102,6 +108,7 @@ __all__ = [
     "RequestTimedOut",
     "UnsupportedVersion",
     "check",
+    "error_of",
     "error_text",
     "exception_name",
     "java_text",

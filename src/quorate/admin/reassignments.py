@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, check
+from quorate.admin.errors import ErrorCode, KafkaError, check, error_of
 from quorate.admin.groups import by_topic
 from quorate.admin.transport import Transport
 from quorate.admin.types import Reassignment, TopicPartition
@@ -51,9 +51,7 @@ class ReassignmentOperations:
         )
         answer = await self.transport.call(request, _check)
         return {
-            TopicPartition(topic.name, p.partition_index): (
-                KafkaError(ErrorCode.of(p.error_code), p.error_message) if p.error_code else None
-            )
+            TopicPartition(topic.name, p.partition_index): error_of(p.error_code, p.error_message)
             for topic in answer.responses
             for p in topic.partitions
         }

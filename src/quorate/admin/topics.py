@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, UnsupportedVersion
+from quorate.admin.errors import ErrorCode, KafkaError, UnsupportedVersion, error_of
 from quorate.admin.transport import Transport, worth_retrying
 from quorate.admin.types import (
     ListedOffset,
@@ -56,7 +56,7 @@ class TopicOperations:
             topics=[build(topic) for topic in topics], timeout_ms=TIMEOUT_MS, validate_only=validate_only
         )
         answer = await self.transport.call(request, _retry_controller("topics"))
-        return {t.name: _error(t.error_code, t.error_message) for t in answer.topics}
+        return {t.name: error_of(t.error_code, t.error_message) for t in answer.topics}
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes topics and returns the error of each, or None for success."""
@@ -65,7 +65,7 @@ class TopicOperations:
             timeout_ms=TIMEOUT_MS,
         )
         answer = await self.transport.call(request, _retry_controller("responses"))
-        return {t.name or "": _error(t.error_code, t.error_message) for t in answer.responses}
+        return {t.name or "": error_of(t.error_code, t.error_message) for t in answer.responses}
 
     async def list_topics(self, *, internal: bool = True) -> list[TopicListing]:
         """Returns all topics in order of name."""
@@ -174,7 +174,7 @@ class TopicOperations:
             timeout_ms=TIMEOUT_MS,
         )
         answer = await self.transport.call(request, _retry_controller("results"))
-        return {r.name: _error(r.error_code, r.error_message) for r in answer.results}
+        return {r.name: error_of(r.error_code, r.error_message) for r in answer.results}
 
     # -- requests to partition leaders
     # ----------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class TopicOperations:
 
         def read(answer: Any) -> dict[TopicPartition, ListedOffset | KafkaError]:
             return {
-                TopicPartition(topic.name, p.partition_index): _error(p.error_code, None)
+                TopicPartition(topic.name, p.partition_index): error_of(p.error_code)
                 or ListedOffset(p.offset, p.timestamp, p.leader_epoch)
                 for topic in answer.topics
                 for p in topic.partitions
@@ -248,7 +248,7 @@ class TopicOperations:
             found: dict[TopicPartition, int | KafkaError] = {}
             for topic in answer.topics:
                 for p in topic.partitions:
-                    error = _error(p.error_code, None)
+                    error = error_of(p.error_code)
                     found[TopicPartition(topic.name, p.partition_index)] = (
                         p.low_watermark if error is None else error
                     )
@@ -310,10 +310,6 @@ def unknown_topic(code: int, name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.of(code), f"Topic {name}: {ErrorCode.of(code).name.lower().replace('_', ' ')}"
     )
-
-
-def _error(code: int, message: str | None) -> KafkaError | None:
-    return KafkaError(ErrorCode.of(code), message) if code else None
 
 
 def _moved(result: Any) -> bool:

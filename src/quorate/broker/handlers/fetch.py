@@ -22,14 +22,7 @@ from quorate.broker.handlers.fetch_steps import (
 )
 from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
-from quorate.broker.replication.log_reader import (
-    FetchParams,
-    Isolation,
-    ReadResult,
-    is_ready,
-    read,
-    record_throttled,
-)
+from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
 from quorate.broker.replication.purgatory import DelayedFetch
 from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
@@ -179,7 +172,6 @@ class FetchHandler:
             ):
                 at_once = True
         if at_once or size >= params.min_bytes:
-            services.replicas.stats.fetched(wanted, results, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, results)
 
         refused = len(answers)
@@ -193,7 +185,6 @@ class FetchHandler:
             if quiet is not None:
                 quiet.waiting = None
             again = read(services.replicas, params, wanted, note_follower=False)
-            services.replicas.stats.fetched(wanted, again, by_follower=params.is_from_follower)
             return self._finish(context, fetch, answers, keys, wanted, params, again)
 
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]
@@ -212,7 +203,7 @@ class FetchHandler:
         params: FetchParams,
         results: list[ReadResult],
     ) -> FetchResponse:
-        record_throttled(self._services.replicas, params, wanted, results)
+        self._steps.count(params, wanted, results)
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
         self._steps.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
         read_answers.update(answers)

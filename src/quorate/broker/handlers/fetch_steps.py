@@ -3,11 +3,11 @@ them; a large one in several turns of the event loop (`large_fetch`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
-from quorate.broker.replication.log_reader import FetchParams, ReadResult
+from quorate.broker.replication.log_reader import FetchParams, ReadResult, record_throttled
 from quorate.broker.replication.partition import NO_EPOCH
 from quorate.broker.replication.quiet_partitions import QuietPartitions, quiet_follower
 from quorate.broker.replication.replica_selector import LEADER
@@ -154,6 +154,14 @@ class FetchSteps:
             if result.diverging is not None:
                 answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = result.diverging
             answers[key] = answer
+
+    def count(
+        self, params: FetchParams, wanted: Sequence[FetchPartition], results: Sequence[ReadResult]
+    ) -> None:
+        """Counts what a response sends: for the metrics, and for the limit of throttled replicas."""
+        replicas = self._services.replicas
+        replicas.stats.fetched(wanted, results, by_follower=params.is_from_follower)
+        record_throttled(replicas, params, wanted, results)
 
     def note_reader(self, quiet: QuietPartitions[FetchPartition], params: FetchParams) -> None:
         """Records a Fetch of a session with quiet partitions. All are read if the follower is another one or

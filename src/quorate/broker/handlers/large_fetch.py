@@ -24,13 +24,7 @@ from quorate.broker.replication.fetch_session import (
     IncrementalFetchContext,
     PartitionKey,
 )
-from quorate.broker.replication.log_reader import (
-    FetchParams,
-    ReadResult,
-    missing_bytes,
-    read,
-    record_throttled,
-)
+from quorate.broker.replication.log_reader import FetchParams, ReadResult, missing_bytes, read
 from quorate.broker.replication.purgatory import Wakeup
 from quorate.broker.replication.replica_selector import LEADER
 from quorate.net.turns import Rounds
@@ -97,7 +91,6 @@ class LargeFetch:
             if not self._due:
                 await self._wait()
                 await take_turns(self._read(note_follower=False))
-            await take_turns(self._record_throttled())
         response = FetchResponse()
         await take_turns(self._finish(response))
         await take_turns(self._forget())
@@ -167,13 +160,6 @@ class LargeFetch:
             yield
         if size >= self._params.min_bytes:
             self._due = True
-
-    def _record_throttled(self) -> Iterator[None]:
-        for some in _pieces(zip(self._wanted, self._results, strict=True)):
-            record_throttled(
-                self._services.replicas, self._params, [part for part, _ in some], [read for _, read in some]
-            )
-            yield
 
     async def _wait(self) -> None:
         """Waits until the partitions have enough bytes or an error, or the client's time is over."""
@@ -245,11 +231,8 @@ class LargeFetch:
     def _answers(self) -> Iterator[dict[PartitionKey, PartitionAnswer]]:
         for read_ones in _pieces(zip(self._keys, self._wanted, self._results, strict=True)):
             answers: dict[PartitionKey, PartitionAnswer] = {}
-            self._services.replicas.stats.fetched(
-                [part for _, part, _ in read_ones],
-                [result for _, _, result in read_ones],
-                by_follower=self._params.is_from_follower,
-            )
+            _, wanted, results = zip(*read_ones, strict=True)
+            self._steps.count(self._params, wanted, results)
             self._steps.answer_read(answers, read_ones, self._context.api_version)
             yield answers
         for refused in _pieces(self._refused.items()):

@@ -51,14 +51,13 @@ class FetchState:
 class FetchPositions:
     """Finds the partitions for the next Fetch among `states`, which the fetcher changes."""
 
-    __slots__ = ("_changed", "_compare_all_at", "_delayed", "_some_held", "_states", "sent")
+    __slots__ = ("_changed", "_compare_all_at", "_delayed", "_states", "sent")
 
     def __init__(self, states: dict[TopicIdPartition, FetchState]) -> None:
         self._states = states
         self._changed: dict[TopicIdPartition, None] = {}
         self._delayed: dict[TopicIdPartition, None] = {}
         self._compare_all_at = 0.0
-        self._some_held = False
         self.sent: dict[TopicIdPartition, FetchState] = {}
         """The states of all partitions of the session at the last request."""
 
@@ -74,12 +73,12 @@ class FetchPositions:
         self, session: FetchSessionHandler, now: float, is_held: Callable[[FetchState], bool] | None = None
     ) -> tuple[dict[TopicIdPartition, FetchPosition], list[TopicIdPartition]]:
         """Returns the partitions that the next request contains, and those that it forgets. Partitions for
-        which `is_held` is true are not fetched. With `is_held`, all partitions are compared. If no partition
-        may be fetched, `sent` is empty and the session stays as it is."""
+        which `is_held` is true are not fetched. With `is_held`, and in the next request after it, all
+        partitions are compared. If no partition may be fetched, `sent` is empty and the session stays as it
+        is."""
         states = self._states
-        some_held, self._some_held = self._some_held, is_held is not None
-        if session.is_full or now >= self._compare_all_at or some_held or is_held is not None:
-            self._compare_all_at = now + _COMPARE_ALL_S
+        if session.is_full or now >= self._compare_all_at or is_held is not None:
+            self._compare_all_at = 0.0 if is_held is not None else now + _COMPARE_ALL_S
             self._changed = {}
             self._delayed = {key: None for key, state in states.items() if state.delayed_until > now}
             self.sent = {

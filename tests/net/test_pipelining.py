@@ -326,7 +326,7 @@ def test_a_connection_with_an_answer_that_is_not_written_yet_is_not_drained() ->
         queue.hold(first, [b"answer"])
         assert second.future is not None
         second.future.set_result(FetchResponse())
-        assert queue.next_finishes_now()
+        assert queue.next_finishes_now
         assert not queue.only_waits
         assert queue.take_ready() == [b"answer"]
 

@@ -441,7 +441,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         responses = self._responses
         responses.request_bytes -= finished.context.frame_size
         responses.hold(finished, parts)
-        if not responses.next_finishes_now():
+        if not responses.next_finishes_now:
             self._write_ready()
         self._update_reading()
         if self._draining:

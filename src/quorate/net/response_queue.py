@@ -85,24 +85,25 @@ class ResponseQueue:
         """Bytes of requests whose handlers have not finished."""
 
     def hold(self, response: PendingResponse, parts: list[Part]) -> None:
-        """Keeps an encoded response until it can be written."""
+        """Keeps an encoded response until it can be written. Those that are next in order become ready."""
         response.parts = parts
         for part in parts:
             if not isinstance(part, FileRegion):
                 response.held_bytes += len(part)
         self.held_bytes += response.held_bytes
-
-    def next_finishes_now(self) -> bool:
-        """Moves the responses that are next in order to `ready`. Returns whether the callback of the one
-        after them is scheduled already, unless many bytes are ready."""
         pending = self.pending
         while pending and pending[0].parts is not None:
-            response = pending.popleft()
-            self.ready += response.parts or ()
-            self.ready_bytes += response.held_bytes
-        if not self.ready or not pending or self.ready_bytes > _JOIN_BYTES:
+            first = pending.popleft()
+            self.ready += first.parts or ()
+            self.ready_bytes += first.held_bytes
+
+    @property
+    def next_finishes_now(self) -> bool:
+        """Whether the callback of the first pending response is scheduled already, unless many bytes are
+        ready before it."""
+        if not self.ready or not self.pending or self.ready_bytes > _JOIN_BYTES:
             return False
-        response = pending[0]
+        response = self.pending[0]
         return response.future is not None and response.future.done() and not response.context.is_large
 
     def take_ready(self) -> list[Part]:

@@ -135,6 +135,10 @@ class ReplicationChecker:
             f"{history.name} leader {image.leader} epoch {image.leader_epoch}.{image.partition_epoch} isr "
             f"{list(image.isr)} elr {list(image.elr)} of {list(image.replicas)}",
         )
+        if image.leader >= 0 and image.leader not in image.isr:
+            raise InvariantError(
+                f"leader: {history.name} is led by {image.leader}, which is not in its ISR {list(image.isr)}"
+            )
         self.leader_changes += image.leader != before.leader
         self.isr_changes += image.isr != before.isr
         if image.leader >= 0 and image.leader not in {*before.isr, *before.elr} and not history.forfeited:

@@ -148,8 +148,8 @@ def _rejection_reason(
                 f"broker {member} is registered with broker epoch {registration.epoch}, not {epoch}",
             )
         # A leader repeats a request after a timeout. If the repetition was refused because a new member was
-        # fenced, the high watermark no longer waits for this member. The first copy must not add it later.
-        # Any refused copy was sent before the member was unfenced. (Kafka does not check this.)
+        # fenced, the high watermark no longer waits for this member, and the first copy must not add it
+        # later. Both were prepared before the member was unfenced again. (Kafka does not check this.)
         is_new = member not in partition.isr and wanted.metadata_offset >= 0
         if is_new and wanted.metadata_offset < registration.unfenced_offset:
             return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} was fenced after the request was prepared"

@@ -24,8 +24,8 @@ from quorate.controller.replication.partition_change import Election, PartitionC
 from quorate.metadata.features import record_version
 from quorate.metadata.framing import encode_record, frame
 from quorate.metadata.image.cluster import sorted_directories
-from quorate.metadata.image.encoded import decoded
-from quorate.metadata.image.encoded_changes import FIELDS_AT, state_of
+from quorate.metadata.image.encoded import FIELDS_AT, decoded
+from quorate.metadata.image.encoded_changes import state_of
 from quorate.metadata.image.partition_table import Entry
 from quorate.metadata.image.partitions import NO_LEADER, RECOVERING, PartitionImage
 from quorate.metadata.image.topics import TopicImage

@@ -32,8 +32,8 @@ class BrokerRegistration:
     has no start time. `cordoned_log_dirs` is None until a heartbeat has named them (KIP-1066).
 
     `registered_offset` is the offset of the RegisterBrokerRecord, or the last offset of a snapshot that
-    contains it. `unfenced_offset` is the offset of the last record that unfenced the broker, and
-    `registered_offset` without one. Both are not compared, because a snapshot does not preserve them.
+    contains it. `unfenced_offset` is the offset of the last record that unfenced the broker, or
+    `registered_offset` if there was none. Both are not compared, because a snapshot does not preserve them.
     """
 
     id: int

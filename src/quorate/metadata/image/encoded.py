@@ -26,7 +26,9 @@ FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
 """The first bytes of a value, frame version 1, record type 3 and record version, mapped to the record
 version."""
 
-_REPLICAS_AT: Final = 23
+FIELDS_AT: Final = 23
+"""The end of header, partition id and topic id: in a PartitionRecord the replicas follow, in a
+PartitionChangeRecord the tagged fields."""
 _MAX_COUNT: Final = 126  # the largest length whose length + 1 fits into one byte
 _EMPTY: Final = 1
 _REMEMBERED: Final = 8_192
@@ -60,10 +62,10 @@ def form_of(value: bytes) -> Form | None:
     """The form of a PartitionRecord's value, or None if it is another record or does not have the usual
     form."""
     version = FRAMES.get(value[:3])
-    if version is None or len(value) <= _REPLICAS_AT:
+    if version is None or len(value) <= FIELDS_AT:
         return None
-    replicas = value[_REPLICAS_AT] - 1
-    isr_at = _REPLICAS_AT + 1 + 4 * replicas
+    replicas = value[FIELDS_AT] - 1
+    isr_at = FIELDS_AT + 1 + 4 * replicas
     if not 0 <= replicas <= _MAX_COUNT or len(value) <= isr_at:
         return None
     isr = value[isr_at] - 1
@@ -101,13 +103,13 @@ def run_of(values: Sequence[bytes | memoryview]) -> EncodedRun | None:
     if form is None:
         return None
     data, size, count = b"".join(values), form.size, len(values)
-    isr_at = _REPLICAS_AT + 1 + 4 * form.replicas
-    fixed = [0, 1, 2, _REPLICAS_AT, isr_at, form.removing_at, form.removing_at + 1, size - 1]
+    isr_at = FIELDS_AT + 1 + 4 * form.replicas
+    fixed = [0, 1, 2, FIELDS_AT, isr_at, form.removing_at, form.removing_at + 1, size - 1]
     if form.directories_at >= 0:
         fixed.append(form.directories_at)
     if any(data[at::size].count(data[at]) != count for at in fixed):
         return None
-    ids = Struct(f">3xi16s{size - _REPLICAS_AT}x")
+    ids = Struct(f">3xi16s{size - FIELDS_AT}x")
     partition_ids, topic_ids = zip(*ids.iter_unpack(data), strict=True)
     return EncodedRun(partition_ids, topic_ids, [data[at : at + size] for at in range(0, len(data), size)])
 
@@ -129,33 +131,33 @@ def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns |
     if not all(len(value) == size for value in values):
         return None
     data = b"".join(values)
-    for at in (2, _REPLICAS_AT, _REPLICAS_AT + 1 + 4 * form.replicas):
+    for at in (2, FIELDS_AT, FIELDS_AT + 1 + 4 * form.replicas):
         if data[at::size].count(data[at]) != count:
             return None
-    head = Struct(f">{_REPLICAS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{size - form.removing_at - 6}x")
+    head = Struct(f">{FIELDS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{size - form.removing_at - 6}x")
     *replicas, leaders = zip(*head.iter_unpack(data), strict=True)
     return BrokerColumns(replicas, leaders)
 
 
 def known_form(value: bytes) -> Form:
     """The form of a value that `form_of` has accepted before."""
-    replicas = value[_REPLICAS_AT] - 1
-    return _FORMS[value[2], replicas, value[_REPLICAS_AT + 1 + 4 * replicas] - 1]
+    replicas = value[FIELDS_AT] - 1
+    return _FORMS[value[2], replicas, value[FIELDS_AT + 1 + 4 * replicas] - 1]
 
 
 def _form(version: int, replicas: int, isr: int) -> Form:
-    removing_at = _REPLICAS_AT + 1 + 4 * replicas + 1 + 4 * isr
+    removing_at = FIELDS_AT + 1 + 4 * replicas + 1 + 4 * isr
     directories_at = removing_at + 2 + 12 if version else -1
     directories = "x" + "16s" * replicas if version else ""
     body = Struct(f">{replicas}ix{isr}ixxiii{directories}")
     head = Struct(f">i16sx{replicas}ix{4 * isr}xxxi")
-    return Form(_REPLICAS_AT + 1 + body.size + 1, removing_at, directories_at, head, body, replicas, isr)
+    return Form(FIELDS_AT + 1 + body.size + 1, removing_at, directories_at, head, body, replicas, isr)
 
 
 def decoded(entry: PartitionImage | bytes) -> PartitionImage:
     """The partition of a table entry. Partitions in the same state share their PartitionImage as long as
     it is cached."""
-    return _decoded(entry[_REPLICAS_AT:]) if isinstance(entry, bytes) else entry
+    return _decoded(entry[FIELDS_AT:]) if isinstance(entry, bytes) else entry
 
 
 @lru_cache(_REMEMBERED)
@@ -180,4 +182,4 @@ def _form_of_state(state: bytes) -> Form:
     count = state[0] - 1
     isr = state[1 + 4 * count] - 1
     forms = (_FORMS.get((version, count, isr)) for version in FRAMES.values())
-    return next(form for form in forms if form is not None and form.size == _REPLICAS_AT + len(state))
+    return next(form for form in forms if form is not None and form.size == FIELDS_AT + len(state))

@@ -16,14 +16,12 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from quorate.metadata.image.encoded import form_of, known_form
+from quorate.metadata.image.encoded import FIELDS_AT, form_of, known_form
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE
 
 FRAMES: Final = frozenset(bytes([1, 5, version]) for version in range(3))
 """The first bytes of a value: frame version 1, record type 5 and record version."""
 
-FIELDS_AT: Final = 23
-"""The position of the tagged fields in a PartitionChangeRecord, and of the replicas in a PartitionRecord."""
 _ISR_TAG, _LEADER_TAG = 0, 1
 _LEADER_SIZE: Final = 4
 _MAX_COUNT: Final = 30

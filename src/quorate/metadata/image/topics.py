@@ -128,8 +128,8 @@ class TopicsImage:
 
 
 def _merged(indexes: Sequence[Map[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """topic id -> bit set of several brokers, each topic once. An empty set stands for two topics that an
-    earlier broker has, too."""
+    """(topic id, bit set of the partitions on several brokers), each topic once. For every two topics that are
+    skipped, because an earlier broker had them, it yields an empty set, so that a caller can pause."""
     seen = 0
     for position, index in enumerate(indexes):
         earlier, later = indexes[:position], indexes[position + 1 :]

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 from immutables import Map
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image.encoded import broker_columns, decoded, form_of, known_form, run_of
+from quorate.metadata.image.encoded import FIELDS_AT, broker_columns, decoded, form_of, known_form, run_of
+from quorate.metadata.image.encoded_changes import FRAMES as CHANGE_FRAMES
 from quorate.metadata.image.encoded_changes import (
-    FIELDS_AT,
     changed,
     have_same_replicas,
     leader_move,
     place_of,
 )
-from quorate.metadata.image.encoded_changes import FRAMES as CHANGE_FRAMES
 from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
     MIGRATING_DIRECTORY,
@@ -49,8 +48,9 @@ class _ChangedTopic:
         self.base = base
         self.changes: dict[int, Entry] = {}
         self.changed_once: dict[int, tuple[bytes, bytes | None]] = {}
-        """The state of each encoded partition that was changed once, and the one before it if its leader may have
-        changed. It is invalid if `changes` has another state."""
+        """Partition id -> the new state of an encoded partition, and its old state if the leader may have
+        changed. An entry counts only as long as `changes` has the same new state: a second change of the
+        partition does not update it."""
 
     def partition(self, partition_id: int) -> PartitionImage | None:
         """The current state of a partition, or None if it does not exist."""

@@ -24,9 +24,14 @@ class _LazyModule(ModuleType):
     """Stands for a module until one of its attributes is read. An error of the import is raised by that
     access."""
 
+    _module: ModuleType | None = None
+
     def __getattr__(self, name: str) -> Any:
         # Attributes are not copied: a test may replace them in the module itself.
-        return getattr(import_module(self.__name__), name)
+        module = self._module
+        if module is None:
+            module = self._module = import_module(self.__name__)
+        return getattr(module, name)
 
 
 def lazy_module(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module
@@ -49,6 +50,8 @@ is sent to its successor, which may find the change done. A controller that is s
 responds, and its connection is not reset."""
 _WARM_S = 3.0
 """The interval of checks that there is a connection to every controller."""
+_CACHED_CLIENTS = 256
+"""The number of principals and of addresses whose encoded form is kept."""
 
 
 class ControllerLocator:
@@ -317,6 +320,7 @@ class ControllerChannel:
             await self._publisher.wait_until(visible, min(timeout_s, 5.0))
 
 
+@lru_cache(_CACHED_CLIENTS)
 def encode_principal(principal: str, token_authenticated: bool) -> bytes:
     """Encodes a principal for an Envelope: int16 version 0, then Kafka's DefaultPrincipalData."""
     kind, _, name = principal.partition(":")
@@ -324,6 +328,7 @@ def encode_principal(principal: str, token_authenticated: bool) -> bytes:
     return b"\x00\x00" + data.encode(0)
 
 
+@lru_cache(_CACHED_CLIENTS)
 def host_address(host: str) -> bytes:
     """The 4 or 16 bytes of an address, or those of the loopback address for a peer without an IP address."""
     try:

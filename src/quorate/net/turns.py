@@ -18,7 +18,7 @@ from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
-SLICE_S = 0.003
+SLICE_S = 0.004
 """The time of one connection. The last request that is started within it may take longer."""
 
 TURN_S = 0.004

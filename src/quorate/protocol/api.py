@@ -355,14 +355,21 @@ def decode_request(
     for all topics, because it writes the null array in four bytes.
     """
     header, body = decode_request_header(frame)
+    return header, decode_request_body(frame, header, body, unstable=unstable)
+
+
+def decode_request_body(
+    frame: Buffer, header: RequestHeader, body: int, *, unstable: bool = False
+) -> Request:
+    """Returns the body of a request, which begins at position `body`. Raises the errors of `decode_request`."""
     spec = REGISTRY[header.request_api_key]
     version = header.request_api_version
     if not spec.served_from <= version <= (spec.latest_version if unstable else spec.max_version):
         if spec.key is ApiKey.API_VERSIONS:
-            return header, spec.request()
+            return spec.request()
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{spec.name} has no version {version}")
     message, _ = spec.request.read(frame, body, version)
-    return header, message
+    return message
 
 
 def encode_request_parts(

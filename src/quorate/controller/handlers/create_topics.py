@@ -152,7 +152,7 @@ def _check_name(view: View, name: str, collisions: Collisions) -> None:
         )
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _NewTopic:
     """A topic that can be created. `head` has its TopicRecord and its ConfigRecords."""
 

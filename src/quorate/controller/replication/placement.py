@@ -10,14 +10,13 @@ order is shuffled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
-@dataclass(slots=True, frozen=True)
-class UsableBroker:
+class UsableBroker(NamedTuple):
     """A broker that can get replicas."""
 
     id: int

@@ -13,12 +13,13 @@ import inspect
 import ipaddress
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.purgatory import Answer
 from quorate.controller.requests.routes import WRITES
 from quorate.net.dispatch import RequestContext, failure
-from quorate.protocol.api import REGISTRY, ApiKey, decode_request, decode_request_header, encode_response
+from quorate.protocol.api import REGISTRY, ApiKey, decode_request_body, decode_request_header, encode_response
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _RAFT_KEYS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 _VERSION = struct.Struct(">h")
+_CACHED_CLIENTS = 256
+"""The number of principals and of addresses whose decoded form is kept."""
 
 
 def open_envelope(
@@ -82,22 +85,17 @@ def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) 
 
 def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestContext, Request]:
     """Decodes the inner request, with the context that it would have at the broker."""
-    principal = _principal(request.request_principal)
+    principal, token_authenticated = _principal(request.request_principal)
+    client_host = _host(request.client_host_address)
     try:
-        address = ipaddress.ip_address(request.client_host_address)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "The client's address has neither 4 nor 16 bytes."
-        ) from None
-    try:
-        header, _ = decode_request_header(request.request_data)
+        header, body = decode_request_header(request.request_data)
     except KafkaError:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The header inside cannot be read.") from None
     spec = REGISTRY[header.request_api_key]
     if not spec.forwardable:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{spec.name} is not forwarded.")
     try:
-        _, inner = decode_request(request.request_data)
+        inner = decode_request_body(request.request_data, header, body)
     except KafkaError as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, error.message) from None
     inner_ctx = RequestContext(
@@ -106,8 +104,8 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
         correlation_id=header.correlation_id,
         client_id=header.client_id,
         listener=ctx.listener,
-        principal=f"{principal.type}:{principal.name}",
-        client_host=str(address),
+        principal=principal,
+        client_host=client_host,
         connection_id=ctx.connection_id,
         security_protocol=ctx.security_protocol,
         received_at=ctx.received_at,
@@ -115,20 +113,36 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
         forwarded=True,
         request_id=request.request_id,
         unanswered_attempts=request.unanswered_attempts,
-        token_authenticated=principal.token_authenticated,
+        token_authenticated=token_authenticated,
     )
     return inner_ctx, inner
 
 
-def _principal(data: bytes | None) -> DefaultPrincipalData:
-    """Decodes the client's principal. Raises PRINCIPAL_DESERIALIZATION_FAILURE."""
+@lru_cache(_CACHED_CLIENTS)
+def _principal(data: bytes | None) -> tuple[str, bool]:
+    """The client's principal, and whether a delegation token authenticated it.
+
+    Raises PRINCIPAL_DESERIALIZATION_FAILURE.
+    """
     try:
         if data is None or len(data) < _VERSION.size:
             raise DecodeError("no principal")
         (version,) = _VERSION.unpack_from(data)
-        return DefaultPrincipalData.decode(memoryview(data)[_VERSION.size :], version)
+        principal = DefaultPrincipalData.decode(memoryview(data)[_VERSION.size :], version)
     except KafkaError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, error.message) from None
+    return f"{principal.type}:{principal.name}", principal.token_authenticated
+
+
+@lru_cache(_CACHED_CLIENTS)
+def _host(address: bytes) -> str:
+    """The client's IP address as text. Raises INVALID_REQUEST."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "The client's address has neither 4 nor 16 bytes."
+        ) from None
 
 
 def _enclosed(ctx: RequestContext, request: Request, response: Response, offset: int) -> EnvelopeResponse:

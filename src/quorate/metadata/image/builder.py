@@ -86,8 +86,12 @@ def apply_records(
         if encoded is not None:
             if at < following:
                 continue
-            following = builder.take_encoded_changes(encoded, at)
-            if following > at or builder.take_encoded(encoded[at]):
+            value = encoded[at]
+            if value[1:2] == _CHANGE:
+                following = builder.take_encoded_changes(encoded, at)
+                if following > at:
+                    continue
+            elif builder.take_encoded(value):
                 continue
         builder.replay(record, offset - len(batch) + 1 + at)
     return builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)

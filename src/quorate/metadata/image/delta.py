@@ -11,7 +11,6 @@ from immutables import Map
 from quorate.metadata.features import METADATA_VERSION
 from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration
 from quorate.metadata.image.image import MetadataImage
-from quorate.metadata.image.partition_table import EMPTY_TABLE
 from quorate.metadata.image.partitions import PartitionImage
 from quorate.metadata.image.topics import TopicImage
 
@@ -157,13 +156,13 @@ class MetadataDelta:
         """Yields those of `partition_changes` whose partition has a replica on the broker, before or after the
         change."""
         for topic in self.topics_deleted.values():
-            for partition_id, old, _ in EMPTY_TABLE.changes_of(topic.partitions, broker_id):
+            for partition_id, old in topic.partitions.items_of(broker_id):
                 yield PartitionChange(topic, partition_id, old, None)
         for step in self.topics_changed.values():
             for partition_id, old, new in step.new.partitions.changes_of(step.old.partitions, broker_id):
                 yield PartitionChange(step.new, partition_id, old, new)
         for topic in self.topics_created.values():
-            for partition_id, _, new in topic.partitions.changes_of(EMPTY_TABLE, broker_id):
+            for partition_id, new in topic.partitions.items_of(broker_id):
                 yield PartitionChange(topic, partition_id, None, new)
 
     # Cluster

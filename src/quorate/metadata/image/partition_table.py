@@ -75,6 +75,18 @@ class PartitionTable:
         """Pairs of partition id and partition, in the order of ids."""
         return ((partition_id, decoded(entry)) for partition_id, entry in self.entries())
 
+    def items_of(self, broker_id: int) -> list[tuple[int, PartitionImage]]:
+        """The pairs of `items` whose partition has a replica on the broker. Of the others, few are decoded."""
+        wanted = broker_id.to_bytes(4, "big", signed=True)
+        found = []
+        for number, chunk in enumerate(self._chunks):
+            for position, entry in enumerate(chunk, number << _CHUNK_BITS):
+                if _may_be_on(entry, wanted):
+                    partition = decoded(entry)
+                    if broker_id in partition.replicas:
+                        found.append((position, partition))
+        return found
+
     def entries(self) -> Iterator[tuple[int, Entry]]:
         """Pairs of partition id and partition in its stored form, in the order of ids."""
         for number, chunk in enumerate(self._chunks):
@@ -102,6 +114,8 @@ class PartitionTable:
         """A table with these partitions added or replaced. Their ids must be in 0..MAX_PARTITION_ID."""
         if not changes:
             return self
+        if len(changes) == 1 and not self._chunks and 0 in changes:
+            return PartitionTable(((changes[0],),), 1)
         spine: list[_Chunk | list[Entry | None]] = list(self._chunks)
         count = self._count
         first = next(iter(changes)) if len(changes) >= MIN_RUN else -1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.metadata import MetadataHandler
 from quorate.broker.handlers.produce import ProduceHandler
 from quorate.log.config import LogConfig
@@ -18,6 +19,8 @@ from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.response_queue import encode_frame
 from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.file_region import FileRegion
+from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.protocol.schema import Request
@@ -51,7 +54,9 @@ class Node:
         self.dispatcher = Dispatcher(ListenerKind.BROKER)
         self.produce = self.world.produce_handler
         self.metadata = MetadataHandler(self.world.services)
+        self.fetch = FetchHandler(self.world.services)
         self.dispatcher.register(ApiKey.PRODUCE, self.produce)
+        self.dispatcher.register(ApiKey.FETCH, self.fetch)
         self.dispatcher.register(ApiKey.METADATA, self.metadata)
 
     def decode(self, frame: memoryview) -> tuple[RequestContext, Any]:
@@ -61,10 +66,16 @@ class Node:
     def by_handler(self, frame: bytes) -> bytes:
         context, request = self.decode(memoryview(frame))
         answer = self.dispatcher.dispatch(context, request)
-        return b"".join(encode_frame(context, answer))  # type: ignore[arg-type]
+        parts: list[Any] = encode_frame(context, answer)
+        return b"".join(part.read() if isinstance(part, FileRegion) else part for part in parts)
 
     def by_frame(self, frame: bytes) -> bytes | None:
-        handler: Any = self.produce if frame[1] == ApiKey.PRODUCE else self.metadata
+        handlers: dict[int, Any] = {
+            ApiKey.PRODUCE: self.produce,
+            ApiKey.METADATA: self.metadata,
+            ApiKey.FETCH: self.fetch,
+        }
+        handler = handlers[frame[1]]
         answer: bytes | None = handler.answer_frame(memoryview(bytearray(frame)), self)
         return answer
 
@@ -264,6 +275,112 @@ def test_an_append_waits_for_the_unfinished_ones_before_it(node: Callable[..., N
     assert one.by_frame(frame(APPENDED["acks=1"], 9)) is None
     first.close()
     one.world.turn()
+
+
+# --- Fetch
+
+
+def fetch(*partitions: FetchRequest.FetchPartition, topic: str = "t", **fields: Any) -> FetchRequest:
+    topic_id = IMAGE.topics.by_name[topic].id if topic in IMAGE.topics.by_name else b"\7" * 16
+    asked = FetchRequest.FetchTopic(topic=topic, topic_id=topic_id, partitions=list(partitions))
+    return FetchRequest(**{"min_bytes": 1, "topics": [asked], **fields})
+
+
+def at(offset: int, **fields: int) -> FetchRequest.FetchPartition:
+    return FetchRequest.FetchPartition(
+        **{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1000, **fields}
+    )
+
+
+READ: dict[str, FetchRequest] = {
+    "the first batch": fetch(at(0)),
+    "two batches": fetch(at(0, partition_max_bytes=10_000)),
+    "an offset inside of a batch": fetch(at(1)),
+    "at least one batch": fetch(at(0, partition_max_bytes=1)),
+    "at the log end, without waiting": fetch(at(3)),
+    "the known leader epoch": fetch(at(0, current_leader_epoch=0)),
+    "no record wanted": fetch(at(0), min_bytes=0, max_wait_ms=500),
+    "a partition of another leader": fetch(at(0, partition=3)),
+    "all of the request's bytes": fetch(at(0), max_bytes=1),
+}
+FETCH_VERSIONS = range(12, 19)
+
+
+def appended(one: Node) -> Node:
+    for batch in (BATCH, batch_of(b"x" * 900)):
+        one.by_handler(frame(produce("t", (0, batch), acks=1), 9))
+    return one
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("request_", READ.values(), ids=READ)
+def test_a_read_is_answered_as_by_the_handler(
+    node: Callable[..., Node], request_: FetchRequest, version: int
+) -> None:
+    one = appended(node())
+    data = frame(request_, version)
+    answer = one.by_frame(data)
+    assert answer is not None
+    assert answer == one.by_handler(data)
+
+
+def test_a_read_is_counted(node: Callable[..., Node]) -> None:
+    one, other = appended(node()), appended(node())
+    data = frame(fetch(at(0)), 12)
+    one.by_frame(data)
+    other.by_handler(data)
+    stats = [each.world.replicas.stats.topic("t") for each in (one, other)]
+    assert stats[0].bytes_out == stats[1].bytes_out > 0
+    assert stats[0].fetches == stats[1].fetches == 1
+
+
+NOT_READ: dict[str, FetchRequest] = {
+    "nothing to read yet": fetch(at(4), max_wait_ms=500),
+    "too few bytes": fetch(at(0), min_bytes=5000, max_wait_ms=500),
+    "a large batch": fetch(at(3, partition_max_bytes=100_000)),
+    "an offset out of range": fetch(at(99)),
+    "an old leader epoch": fetch(at(0, current_leader_epoch=7)),
+    "a partition of another broker": fetch(at(0, partition=2)),
+    "an unknown topic": fetch(at(0), topic="unknown"),
+    "two partitions": fetch(at(0), at(0, partition=1)),
+    "no partition": fetch(),
+    "no topic": FetchRequest(min_bytes=1),
+    "a new session": fetch(at(0), session_epoch=0),
+    "a session": fetch(at(0), session_id=5, session_epoch=3),
+    "committed transactions only": fetch(at(0), isolation_level=1),
+    "a rack": fetch(at(0), rack_id="r"),
+    "a forgotten topic": fetch(at(0), forgotten_topics_data=[FetchRequest.ForgottenTopic(topic="t")]),
+    "a cluster id": fetch(at(0), cluster_id="c"),
+}
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@pytest.mark.parametrize("request_", NOT_READ.values(), ids=NOT_READ)
+def test_an_unusual_fetch_is_left_to_the_handler(
+    node: Callable[..., Node], request_: FetchRequest, version: int
+) -> None:
+    one = appended(node())
+    one.by_handler(frame(produce("t", (0, batch_of(b"x" * 20_000)), acks=1), 9))
+    assert one.by_frame(frame(request_, version)) is None
+
+
+@pytest.mark.parametrize("version", [12, 15])
+def test_a_fetch_of_a_follower_is_left_to_the_handler(node: Callable[..., Node], version: int) -> None:
+    state = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
+    follower: dict[str, Any] = {"replica_id": 2} if version < 15 else {"replica_state": state}
+    request = fetch(at(0, partition=1), **follower)
+    assert appended(node()).by_frame(frame(request, version)) is None
+
+
+@pytest.mark.parametrize("version", [12, 13, 15])
+def test_a_fetch_that_is_cut_or_has_bytes_after_it_is_left_to_the_handler(
+    node: Callable[..., Node], version: int
+) -> None:
+    one = appended(node())
+    data = frame(fetch(at(0)), version)
+    for end in range(8, len(data)):
+        assert one.by_frame(data[:end]) is None, end
+    assert one.by_frame(data + b"\0") is None
 
 
 # --- Metadata

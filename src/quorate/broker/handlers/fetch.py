@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.handlers import small_fetch
 from quorate.broker.handlers.fetch_steps import (
     READ_AHEAD_ROUNDS,
     FetchSteps,
@@ -23,21 +24,31 @@ from quorate.broker.handlers.fetch_steps import (
 from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
 from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
+from quorate.broker.replication.partition import NO_EPOCH
 from quorate.broker.replication.purgatory import DelayedFetch
 from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.page_cache import read_resident
+from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import FrameSource, Handler, RequestContext
     from quorate.protocol.file_region import FileRegion
 
 AT_ONCE = 500
 """A Fetch with more partitions than this, including those of its session, takes several turns of the event
 loop."""
+
+INLINE_BYTES = 16_384
+"""Records of at most this size are copied into the response of a frame handler. Larger ones are sent by
+sendfile, which needs a list of parts."""
+
+
+_CONSUMER = -1
 
 
 class FetchHandler:
@@ -111,6 +122,61 @@ class FetchHandler:
         if cold:
             return self._read_ahead(cold, context, fetch, answers, keys, wanted, params)
         return self._read(context, fetch, answers, keys, wanted, params)
+
+    def answer_frame(self, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Answers a consumer's request for one partition without a session, if the partition has enough
+        records in the page cache (a `FrameHandler`)."""
+        request = small_fetch.parse(frame)
+        if request is None or self._by_rack:
+            return None
+        services = self._services
+        name, max_bytes = request.name, min(request.max_bytes, self._max_bytes)
+        if request.topic_id != ZERO_UUID:
+            name = services.metadata.topic_name(request.topic_id) or ""
+        hosted = services.replicas.partitions.get((name, request.partition))
+        if hosted is None:
+            return None
+        wanted = [
+            FetchPartition(
+                name,
+                request.topic_id,
+                request.partition,
+                request.offset,
+                request.log_start_offset,
+                request.partition_max_bytes,
+                max(request.leader_epoch, NO_EPOCH),
+                request.last_epoch,
+            )
+        ]
+        if self._steps.cold_regions(wanted):
+            return None
+        params = FetchParams(
+            replica_id=_CONSUMER,
+            replica_epoch=-1,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=min(request.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            isolation=Isolation.HIGH_WATERMARK,
+            only_leader=False,
+            listener=source.listener_name,
+        )
+        results = read(services.replicas, params, wanted, note_follower=False)
+        (result,) = results
+        if (
+            result.error
+            or result.diverging is not None
+            or result.size > INLINE_BYTES
+            or (result.size < params.min_bytes and params.max_wait_ms > 0)
+        ):
+            return None
+        records = b""
+        for region in result.parts:
+            data = read_resident(region.fd_owner, region.position, region.length)
+            if data is None:
+                return None
+            records += data
+        self._steps.count(params, wanted, results)
+        return small_fetch.response(frame, request, result, records)
 
     def _count(self, request: FetchRequest) -> int:
         """The number of partitions of a request and of those that its session reads."""

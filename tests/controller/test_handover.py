@@ -182,7 +182,7 @@ def test_a_standby_takes_longer_pauses_while_its_event_loop_is_busy(monkeypatch:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(standby_preload, "BEGIN_AFTER_S", 0.0)
         monkeypatch.setattr(standby_preload, "pieces", lambda: (steps.append(loop.time()) for _ in range(6)))
-        preload = StandbyPreload()
+        preload = StandbyPreload(lambda: False)
         preload.begin()
         while not preload.done:
             if 1 < len(steps) < 4:
@@ -192,3 +192,25 @@ def test_a_standby_takes_longer_pauses_while_its_event_loop_is_busy(monkeypatch:
     asyncio.run(test())
     pauses = [after - before for before, after in pairwise(steps)]
     assert sum(pause >= standby_preload.BUSY_PAUSE_S for pause in pauses) >= 2
+
+
+def test_an_active_controller_loads_nothing_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[bool] = []
+    looks = 0
+
+    def is_active() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks <= 3
+
+    async def test() -> None:
+        for pause in ("BEGIN_AFTER_S", "ACTIVE_PAUSE_S"):
+            monkeypatch.setattr(standby_preload, pause, 0.0)
+        monkeypatch.setattr(standby_preload, "pieces", lambda: (steps.append(looks > 3) for _ in range(6)))
+        preload = StandbyPreload(is_active)
+        preload.begin()
+        while not preload.done:
+            await asyncio.sleep(0)
+
+    asyncio.run(test())
+    assert steps == [True] * 6

@@ -94,7 +94,7 @@ class QuorumController:
         self._cluster: ClusterImage | None = None
         self._requests = WriteRequests(self.state, self._connections)
         self._registrar = ControllerRegistrar(self.state)
-        self._standby_preload = StandbyPreload()
+        self._standby_preload = StandbyPreload(lambda: self.state.is_active)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._loop: asyncio.AbstractEventLoop | None = None

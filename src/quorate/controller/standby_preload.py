@@ -3,7 +3,8 @@
 Handlers are imported and messages are compiled on first use, so that a node starts quickly. A standby
 would first use them after the failure of the active controller, and would lose about fifty milliseconds,
 more on a busy machine. It therefore loads them in advance, one in each turn of the event loop, and waits
-longer between two steps while the loop is busy.
+longer between two steps while the loop is busy. The active controller loads nothing in advance: the only
+voter of a quorum would never need it, and its clients would wait for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 BEGIN_AFTER_S = 0.5  # gives the node time to start
 PAUSE_S = 0.005  # between two steps, so that requests are not delayed
 BUSY_PAUSE_S = 0.1  # the same while the loop is busy; 200 steps then take twenty seconds
+ACTIVE_PAUSE_S = 1.0  # until the next look at whether the controller is still active
 BUSY_AFTER_S = 0.002  # by how much the timer of a step is late when the loop is busy
 
 RAFT_KEYS = (
@@ -115,9 +117,11 @@ def pieces() -> Iterator[None]:
 
 
 class StandbyPreload:
-    """Runs the steps in the event loop, with pauses, until they are done or `close` is called."""
+    """Runs the steps in the event loop, with pauses, until they are done or `close` is called. No step runs
+    while `is_active` returns True."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_active: Callable[[], bool]) -> None:
+        self._is_active = is_active
         self._pieces = pieces()
         self._timer: asyncio.TimerHandle | None = None
         self._expected = 0.0  # when the timer should run, by the clock of the loop
@@ -138,6 +142,9 @@ class StandbyPreload:
         self._timer = loop.call_at(self._expected, self._next)
 
     def _next(self) -> None:
+        if self._is_active():
+            self._schedule(ACTIVE_PAUSE_S)
+            return
         busy = asyncio.get_running_loop().time() - self._expected > BUSY_AFTER_S
         try:
             next(self._pieces)

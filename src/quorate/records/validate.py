@@ -71,7 +71,8 @@ class ValidatedBatch:
 def validate_produced(
     batch: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int, *, from_client: bool = True
 ) -> ValidatedBatch:
-    """Validates one complete batch whose checksum is correct.
+    """Validates one complete batch whose checksum is correct. The records of a coordinator's batch, which
+    this broker has encoded, are read only if they must be changed.
 
     Raises InvalidRecordError with the invalid records, of which the error code may be INVALID_TIMESTAMP,
     CorruptRecordError, or KafkaError with MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
@@ -86,8 +87,10 @@ def validate_produced(
     target = rules.target_compression(source)
     if header.is_control and source is Compression.NONE:
         target = Compression.NONE  # transaction markers are not compressed
-    body = records_section(batch, header)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    if not from_client and source is target is Compression.NONE and not log_append_time:
+        return ValidatedBatch(batch, header.count, header.max_timestamp, NO_TIMESTAMP, False)
+    body = records_section(batch, header)
     find_null_keys = rules.compacts and not header.is_control
     body = bytes(body)
     if source is not Compression.NONE and len(body) > rules.max_decompressed_message_bytes:

@@ -9,7 +9,6 @@ joining), KIP-814 (skip the assignment).
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from quorate.broker.coordinators.group.classic_group import (
     UNKNOWN_MEMBER_ID,
@@ -97,7 +96,7 @@ class GroupMetadataManager:
                 return out
             # An empty consumer group (KIP-848) becomes a classic one when a classic member joins.
             tombstones = unsupported_group_tombstones(known)
-            self._store.state = replace(state, groups=state.groups.delete(group_id))
+            self._store.state = state._replace(groups=state.groups.delete(group_id))
             known = None
         group = known
         is_new_group = group is None

@@ -7,8 +7,9 @@ each batch that is not committed yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from immutables import Map
 
@@ -30,8 +31,7 @@ class Caller:
     fresh_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class OffsetAndMetadata(NamedTuple):
     """A committed offset. `expire_timestamp_ms` is set by requests of versions 2 to 4 that give a retention
     time. `record_offset` is the offset of its record in the log."""
 
@@ -47,8 +47,7 @@ class OffsetAndMetadata:
 # --- records of __consumer_offsets ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRecord:
+class OffsetRecord(NamedTuple):
     """A committed offset. None deletes it."""
 
     group_id: str
@@ -141,14 +140,13 @@ PartitionKey = tuple[str, int]
 """(topic, partition)"""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardState:
+class ShardState(NamedTuple):
     """The state of one partition of `__consumer_offsets`. It is a value, but the classic groups in it are
     mutable, because their membership is in memory only."""
 
-    groups: Map[str, ClassicGroup | UnsupportedGroup] = field(default_factory=Map)
-    offsets: Map[str, Map[PartitionKey, OffsetAndMetadata]] = field(default_factory=Map)
-    pending: Map[int, Map[tuple[str, str, int], OffsetAndMetadata]] = field(default_factory=Map)
+    groups: Map[str, ClassicGroup | UnsupportedGroup] = Map()
+    offsets: Map[str, Map[PartitionKey, OffsetAndMetadata]] = Map()
+    pending: Map[int, Map[tuple[str, str, int], OffsetAndMetadata]] = Map()
     """Offsets of open transactions, by producer id, then by (group, topic, partition)."""
 
     def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
@@ -191,7 +189,7 @@ class StateStore:
 
     def put_group(self, group: ClassicGroup) -> None:
         """Adds or replaces a group."""
-        self.state = replace(self.state, groups=self.state.groups.set(group.group_id, group))
+        self.state = self.state._replace(groups=self.state.groups.set(group.group_id, group))
 
 
 def group_record(group: ClassicGroup, assignment: dict[str, bytes]) -> GroupRecord:

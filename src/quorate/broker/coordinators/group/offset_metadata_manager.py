@@ -8,7 +8,7 @@ during loading and in service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from immutables import Map
@@ -406,16 +406,16 @@ class OffsetMetadataManager:
             if known is not None and key in known:
                 known = known.delete(key)
                 offsets = state.offsets.set(group_id, known) if known else state.offsets.delete(group_id)
-                state = replace(state, offsets=offsets)
+                state = state._replace(offsets=offsets)
             if state.pending:
                 full = (group_id, *key)
                 kept = {pid: e.delete(full) if full in e else e for pid, e in state.pending.items()}
-                state = replace(
-                    state, pending=Map({pid: entries for pid, entries in kept.items() if entries})
+                state = state._replace(
+                    pending=Map({pid: entries for pid, entries in kept.items() if entries})
                 )
             self._store.state = state
             return
-        value = replace(record.value, record_offset=offset)
+        value = record.value._replace(record_offset=offset)
         groups = state.groups
         if group_id not in groups:
             groups = groups.set(
@@ -423,13 +423,13 @@ class OffsetMetadataManager:
             )
         if producer_id == NO_PRODUCER_ID:
             known = state.offsets.get(group_id, _NO_OFFSETS)
-            self._store.state = replace(
-                state, groups=groups, offsets=state.offsets.set(group_id, known.set(key, value))
+            self._store.state = state._replace(
+                groups=groups, offsets=state.offsets.set(group_id, known.set(key, value))
             )
         else:
             entries = state.pending.get(producer_id, Map())
             pending = state.pending.set(producer_id, entries.set((group_id, *key), value))
-            self._store.state = replace(state, groups=groups, pending=pending)
+            self._store.state = state._replace(groups=groups, pending=pending)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Commits or drops the pending offsets of a producer. A later offset that was committed outside the
@@ -444,8 +444,8 @@ class OffsetMetadataManager:
                 existing = known.get((topic, partition))
                 if existing is None or value.record_offset > existing.record_offset:
                     offsets = offsets.set(group_id, known.set((topic, partition), value))
-        self._store.state = replace(
-            self._store.state, offsets=offsets, pending=self._store.state.pending.delete(producer_id)
+        self._store.state = self._store.state._replace(
+            offsets=offsets, pending=self._store.state.pending.delete(producer_id)
         )
 
 

@@ -107,7 +107,7 @@ class GroupCoordinatorShard:
                     groups = groups.set(group_id, group_from_record(group_id, value))
                 elif isinstance(groups.get(group_id), ClassicGroup):
                     groups = groups.delete(group_id)
-                self.state = replace(self.state, groups=groups)
+                self.state = self.state._replace(groups=groups)
             case UnsupportedGroupRecord():
                 self._replay_unsupported(record)
 
@@ -131,7 +131,7 @@ class GroupCoordinatorShard:
             )
         group = replace(group, keys=keys, members=members)
         groups = groups.set(record.group_id, group) if keys else groups.delete(record.group_id)
-        self.state = replace(self.state, groups=groups)
+        self.state = self.state._replace(groups=groups)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Applies a transaction marker of the log."""

@@ -46,6 +46,8 @@ offset_records = st.builds(
         metadata=text,
         commit_timestamp_ms=st.integers(-1, 2**62),
         topic_id=st.binary(min_size=16, max_size=16),
+        expire_timestamp_ms=st.none(),
+        record_offset=st.just(-1),
     ),
 )
 members = st.builds(

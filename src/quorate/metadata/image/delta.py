@@ -156,14 +156,14 @@ class MetadataDelta:
         """Yields those of `partition_changes` whose partition has a replica on the broker, before or after the
         change."""
         for topic in self.topics_deleted.values():
-            for partition_id, old in topic.partitions.items_of(broker_id):
-                yield PartitionChange(topic, partition_id, old, None)
+            for partition_id, partition in topic.partitions.items_of(broker_id):
+                yield PartitionChange(topic, partition_id, partition, None)
         for step in self.topics_changed.values():
             for partition_id, old, new in step.new.partitions.changes_of(step.old.partitions, broker_id):
                 yield PartitionChange(step.new, partition_id, old, new)
         for topic in self.topics_created.values():
-            for partition_id, new in topic.partitions.items_of(broker_id):
-                yield PartitionChange(topic, partition_id, None, new)
+            for partition_id, partition in topic.partitions.items_of(broker_id):
+                yield PartitionChange(topic, partition_id, None, partition)
 
     # Cluster
 

@@ -81,7 +81,7 @@ class PartitionTable:
         found = []
         for number, chunk in enumerate(self._chunks):
             for position, entry in enumerate(chunk, number << _CHUNK_BITS):
-                if _may_be_on(entry, wanted):
+                if entry is not None and _may_be_on(entry, wanted):
                     partition = decoded(entry)
                     if broker_id in partition.replicas:
                         found.append((position, partition))

@@ -14,7 +14,8 @@ are kept.
 With `--wide` the cluster has four brokers with two log directories each, one of which may fail, and a rack
 each. Replicas move to other brokers, and some moves are cancelled. The reader is served by a follower.
 
-`--faults none` makes it a soak. The faults depend on the seed alone; their times depend on the machine.
+`--faults none` makes it a soak, in which no broker may be fenced. The faults depend on the seed alone; their
+times depend on the machine.
 """
 
 from __future__ import annotations

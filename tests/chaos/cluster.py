@@ -31,6 +31,8 @@ CONFIG: Mapping[str, object] = {
 _WIDE: Mapping[str, object] = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
+FENCING = "] Fencing broker "
+"""The beginning of the controller's log message."""
 STOP_TIMEOUT_S = 60.0
 """How long a controlled shutdown may take. A stopping broker may have to wait for a new active controller."""
 _CAUGHT_UP_RECORDS = 100
@@ -210,6 +212,15 @@ class ChaosCluster:
                 if line.startswith("Traceback ")
             ]
         return found
+
+    def fencings(self) -> list[str]:
+        """Returns the log lines of the controllers about brokers that they have fenced."""
+        return [
+            line
+            for node_id in self.controllers
+            for line in self.kafka.log_file(node_id).read_text(errors="replace").splitlines()
+            if FENCING in line
+        ]
 
 
 def rack_of(broker: int) -> str:

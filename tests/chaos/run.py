@@ -223,6 +223,7 @@ class Run:
         self._took_s = 0.0
         self._samples: list[list[dict[str, Any]]] = []
         self._sampled: list[dict[str, object]] = []
+        self._fencings: list[str] = []
         self.cluster = ChaosCluster(folder, wide=settings.wide)
         self.load = Load(self.cluster.kafka.bootstrap_servers, settings, self.cluster.brokers)
         lock = threading.Lock()
@@ -256,6 +257,9 @@ class Run:
         for lane in self.lanes:
             lane.stop()
         self._take_sample()
+        self._fencings = self.cluster.fencings()
+        if not self.settings.kinds:
+            self.violations += [Violation("fencing", text) for text in self._fencings]
         self.violations += [Violation("progress", lane.failure) for lane in self.lanes if lane.failure]
         if self.violations:
             self.load.abandon()
@@ -353,6 +357,7 @@ class Run:
                 "by_kind": dict(sorted(Counter(f"{f.lane} {f.kind}" for f in faults).items())),
                 "processes_ended": sum(f.ended for f in faults),
             },
+            "fencings": len(self._fencings),
             "clients": {
                 "acknowledged": self._acknowledged(),
                 "read": sum(len(held.read) for held in history.partitions.values()),

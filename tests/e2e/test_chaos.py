@@ -88,6 +88,7 @@ def test_a_loss_by_a_bug_in_the_brokers_is_found(tmp_path: Path, monkeypatch: py
             lambda: all(leader_of(cluster, partition) not in (first, -1) for partition in led),
             60,
         )
+        assert any(f"Fencing broker {first} " in line for line in cluster.fencings())
         cluster.kafka.heal()
         wait_for("all brokers in every ISR", lambda: cluster.incomplete_brokers() is None, 60)
         load.stop(10)

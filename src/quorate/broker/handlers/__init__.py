@@ -1,7 +1,7 @@
 """The request handlers of a broker, one module for each API or small family of APIs (`KafkaApis` in Kafka).
 
     produce, fetch, list_offsets, delete_records, offset_for_leader_epoch
-    small_produce   parses the most common form of Produce
+    small_produce, small_fetch   parse the most common forms of Produce and Fetch, with `small_requests`
     metadata, describe_cluster, describe_topic_partitions, describe_producers
     describe_configs, alter_configs, list_config_resources, log_dirs
     security     ACLs, quotas, SCRAM credentials and delegation tokens

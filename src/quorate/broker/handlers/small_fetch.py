@@ -11,15 +11,15 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from quorate.broker.handlers.small_requests import ONE, read_topic, version_and_client_id
 from quorate.broker.replication.log_reader import ReadResult
-from quorate.protocol.uuids import ZERO_UUID
+from quorate.protocol.errors import DecodeError
+from quorate.protocol.primitives import write_compact_length
 
 _FIRST_VERSION, _TOPIC_IDS_SINCE, _LAST_VERSION = 12, 13, 18
 _REPLICA_STATE_SINCE = 15
 """From this version on, the id of a follower is in a tagged field instead of the first field."""
 
-_CLIENT_ID = 8
-_VERSION_AND_CLIENT_ID = Struct(">h4xh")  # from byte 2 on, with the correlation id between them
 _AFTER_CLIENT_ID = Struct(">biiibiib")
 """No tags; maximum wait, minimum and maximum bytes, isolation level, session id and epoch, topics + 1."""
 _AFTER_CLIENT_ID_WITH_REPLICA = Struct(">biiiibiib")
@@ -27,13 +27,7 @@ _AFTER_CLIENT_ID_WITH_REPLICA = Struct(">biiiibiib")
 _PARTITION = Struct(">biiqiqi4s")
 """Partitions + 1, index, leader epoch, offset, epoch of the last record, log start offset, maximum bytes;
 no tags of the partition and the topic, no forgotten topics, an empty rack."""
-_UUID_BYTES = 16
 _CONSUMER, _NO_SESSION, _NO_EPOCH = -1, 0, -1
-_SMALL_LENGTH = 0x7F
-"""Above this, a length + 1 takes two bytes."""
-
-_ONE = 2
-"""The length of an array with one element."""
 
 _RESPONSE = Struct(">i4sbihib")  # size, correlation id, no tags, throttle time, error, session id, topics + 1
 _RESPONSE_PARTITION = Struct(">bihqqqbi")
@@ -66,11 +60,8 @@ class SmallFetch(NamedTuple):
 def parse(frame: memoryview) -> SmallFetch | None:
     """Returns None for a request of another form, and for a malformed one."""
     try:
-        version, client_id_length = _VERSION_AND_CLIENT_ID.unpack_from(frame, 2)
-        if not _FIRST_VERSION <= version <= _LAST_VERSION or client_id_length < -1:
-            return None
-        at = _CLIENT_ID + 2 + max(client_id_length, 0)
-        if not bytes(frame[_CLIENT_ID + 2 : at]).isascii():  # may be malformed
+        version, at = version_and_client_id(frame)
+        if not _FIRST_VERSION <= version <= _LAST_VERSION:
             return None
         replica = _CONSUMER
         if version < _REPLICA_STATE_SINCE:
@@ -79,28 +70,14 @@ def parse(frame: memoryview) -> SmallFetch | None:
         else:
             head = _AFTER_CLIENT_ID
             zero, wait, low, high, isolation, session, epoch, topics = head.unpack_from(frame, at)
-        if (
-            zero
-            or isolation
-            or (replica, session, epoch, topics) != (_CONSUMER, _NO_SESSION, _NO_EPOCH, _ONE)
-        ):
+        if zero or isolation or (replica, session, epoch, topics) != (_CONSUMER, _NO_SESSION, _NO_EPOCH, ONE):
             return None
         at += head.size
-        name, topic_id = "", ZERO_UUID
-        if version >= _TOPIC_IDS_SINCE:
-            topic = topic_id = bytes(frame[at : at + _UUID_BYTES])
-            at += _UUID_BYTES
-        else:
-            length = frame[at]
-            if not 1 < length <= _SMALL_LENGTH:
-                return None
-            topic = bytes(frame[at : at + length])
-            name = topic[1:].decode()
-            at += length
+        name, topic_id, topic, at = read_topic(frame, at, by_id=version >= _TOPIC_IDS_SINCE)
         count, index, leader_epoch, offset, last_epoch, start, size, rest = _PARTITION.unpack_from(frame, at)
-        if count != _ONE or rest != b"\0\0\1\1" or bytes(frame[at + _PARTITION.size :]) != b"\0":
+        if count != ONE or rest != b"\0\0\1\1" or bytes(frame[at + _PARTITION.size :]) != b"\0":
             return None
-    except (struct_error, IndexError, UnicodeDecodeError):
+    except (struct_error, IndexError, UnicodeDecodeError, DecodeError):
         return None
     return SmallFetch(
         wait, low, high, name, topic_id, topic, index, leader_epoch, offset, last_epoch, start, size
@@ -109,19 +86,15 @@ def parse(frame: memoryview) -> SmallFetch | None:
 
 def response(frame: memoryview, request: SmallFetch, result: ReadResult, records: bytes) -> bytes:
     """The complete response with the records that were read, without an error."""
-    topic, length = request.topic, len(records) + 1
-    prefix = bytearray()
-    while length > _SMALL_LENGTH:
-        prefix.append(length & _SMALL_LENGTH | 0x80)
-        length >>= 7
-    prefix.append(length)
+    topic, prefix = request.topic, bytearray()
+    write_compact_length(prefix, len(records))
     size = _RESPONSE.size - 4 + len(topic) + _RESPONSE_PARTITION.size + len(prefix) + len(records)
     return b"".join(
         (
-            _RESPONSE.pack(size + len(_NO_TAGS), frame[4:8].tobytes(), 0, 0, 0, _NO_SESSION, _ONE),
+            _RESPONSE.pack(size + len(_NO_TAGS), frame[4:8].tobytes(), 0, 0, 0, _NO_SESSION, ONE),
             topic,
             _RESPONSE_PARTITION.pack(
-                _ONE,
+                ONE,
                 request.partition,
                 0,
                 result.high_watermark,

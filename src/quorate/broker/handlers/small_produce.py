@@ -11,22 +11,13 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from quorate.broker.handlers.small_requests import ONE, read_topic, version_and_client_id
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.primitives import read_compact_records
-from quorate.protocol.uuids import ZERO_UUID
 
 _FIRST_VERSION, _TOPIC_IDS_SINCE, _LAST_VERSION = 9, 13, 13
-_CLIENT_ID = 8
-_VERSION_AND_CLIENT_ID = Struct(">h4xh")  # from byte 2 on, with the correlation id between them
 _AFTER_CLIENT_ID = Struct(">hhib")  # no tags and no transactional id; acks, timeout, topics + 1
 _PARTITION = Struct(">bi")  # partitions + 1, index
-_UUID_BYTES = 16
-
-_ONE = 2
-"""The length of an array with one element."""
-
-_SHORT_NAME = 0x7F
-"""Above this, the length of a name takes two bytes."""
 
 _RESPONSE = Struct(">i4sbb")  # size, correlation id, no tags, topics + 1
 _RESPONSE_TOPIC_ON = Struct(">bihqqqbbbbib")
@@ -52,29 +43,16 @@ class SmallProduce(NamedTuple):
 def parse(frame: memoryview) -> SmallProduce | None:
     """Returns None for a request of another form, and for a malformed one."""
     try:
-        version, client_id_length = _VERSION_AND_CLIENT_ID.unpack_from(frame, 2)
-        if not _FIRST_VERSION <= version <= _LAST_VERSION or client_id_length < -1:
-            return None
-        at = _CLIENT_ID + 2 + max(client_id_length, 0)
-        if not bytes(frame[_CLIENT_ID + 2 : at]).isascii():  # may be malformed
+        version, at = version_and_client_id(frame)
+        if not _FIRST_VERSION <= version <= _LAST_VERSION:
             return None
         zeros, acks, _, topics = _AFTER_CLIENT_ID.unpack_from(frame, at)
-        if zeros or topics != _ONE:
+        if zeros or topics != ONE:
             return None
         at += _AFTER_CLIENT_ID.size
-        name, topic_id = "", ZERO_UUID
-        if version >= _TOPIC_IDS_SINCE:
-            topic = topic_id = bytes(frame[at : at + _UUID_BYTES])
-            at += _UUID_BYTES
-        else:
-            length = frame[at]
-            if not 1 < length <= _SHORT_NAME:
-                return None
-            topic = bytes(frame[at : at + length])
-            name = topic[1:].decode()
-            at += length
+        name, topic_id, topic, at = read_topic(frame, at, by_id=version >= _TOPIC_IDS_SINCE)
         partitions, index = _PARTITION.unpack_from(frame, at)
-        if partitions != _ONE:
+        if partitions != ONE:
             return None
         records, at = read_compact_records(frame, at + _PARTITION.size, len(frame))
         if bytes(frame[at:]) != b"\0\0\0":  # no tags of the partition, the topic and the request
@@ -92,11 +70,11 @@ def response(
     return b"".join(
         (
             _RESPONSE.pack(
-                _RESPONSE.size - 4 + len(topic) + _RESPONSE_TOPIC_ON.size, frame[4:8].tobytes(), 0, _ONE
+                _RESPONSE.size - 4 + len(topic) + _RESPONSE_TOPIC_ON.size, frame[4:8].tobytes(), 0, ONE
             ),
             topic,
             _RESPONSE_TOPIC_ON.pack(
-                _ONE, request.partition, 0, base_offset, append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0
+                ONE, request.partition, 0, base_offset, append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0
             ),
         )
     )

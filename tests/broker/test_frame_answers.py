@@ -14,11 +14,15 @@ import pytest
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.metadata import MetadataHandler
 from quorate.broker.handlers.produce import ProduceHandler
+from quorate.broker.replication.partition import Partition
 from quorate.log.config import LogConfig
+from quorate.log.errors import LogDirFailure
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.response_queue import encode_frame
 from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.metadata import MetadataRequest
@@ -237,15 +241,20 @@ def test_a_tag_of_the_header_is_left_to_the_handler(node: Callable[..., Node]) -
     assert node().by_frame(data[:12] + b"\1\5\1x" + data[13:]) is None
 
 
+def assert_left_unless_complete(one: Node, data: bytes) -> None:
+    """The frame handler answers neither a part of a request nor one with bytes after it."""
+    for end in range(8, len(data)):
+        assert one.by_frame(data[:end]) is None, end
+    assert one.by_frame(data + b"\0") is None
+
+
 @pytest.mark.parametrize("version", [9, 13])
 def test_a_request_that_is_cut_or_has_bytes_after_it_is_left_to_the_handler(
     node: Callable[..., Node], version: int
 ) -> None:
     one = node()
     data = frame(APPENDED["acks=1"], version)
-    for end in range(8, len(data)):
-        assert one.by_frame(data[:end]) is None, end
-    assert one.by_frame(data + b"\0") is None
+    assert_left_unless_complete(one, data)
     assert not any(one.appended)
 
 
@@ -364,6 +373,27 @@ def test_an_unusual_fetch_is_left_to_the_handler(
     assert one.by_frame(frame(request_, version)) is None
 
 
+def test_a_log_that_cannot_be_opened_fails_only_its_partition(
+    node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = appended(node())
+    one.world.replicas.partitions["t", 1].forget_log()
+    open_log = one.world.replicas.open_log
+
+    def fails(partition: Partition) -> PartitionLog:
+        if partition.partition == 1:
+            raise LogDirFailure("data", "Input/output error")
+        return open_log(partition)
+
+    monkeypatch.setattr(one.world.replicas, "open_log", fails)
+    data = frame(fetch(at(0), at(0, partition=1)), 12)
+    assert one.by_frame(frame(fetch(at(0, partition=1)), 12)) is None
+    answer = one.dispatcher.dispatch(*one.decode(memoryview(data)))
+    (topic,) = answer.responses
+    errors = {part.partition_index: part.error_code for part in topic.partitions}
+    assert errors == {0: ErrorCode.NONE, 1: ErrorCode.KAFKA_STORAGE_ERROR}
+
+
 @pytest.mark.parametrize("version", [12, 15])
 def test_a_fetch_of_a_follower_is_left_to_the_handler(node: Callable[..., Node], version: int) -> None:
     state = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
@@ -378,9 +408,7 @@ def test_a_fetch_that_is_cut_or_has_bytes_after_it_is_left_to_the_handler(
 ) -> None:
     one = appended(node())
     data = frame(fetch(at(0)), version)
-    for end in range(8, len(data)):
-        assert one.by_frame(data[:end]) is None, end
-    assert one.by_frame(data + b"\0") is None
+    assert_left_unless_complete(one, data)
 
 
 # --- Metadata

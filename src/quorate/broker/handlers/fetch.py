@@ -133,9 +133,16 @@ class FetchHandler:
         name, max_bytes = request.name, min(request.max_bytes, self._max_bytes)
         if request.topic_id != ZERO_UUID:
             name = services.metadata.topic_name(request.topic_id) or ""
-        hosted = services.replicas.partitions.get((name, request.partition))
-        if hosted is None:
+        if (name, request.partition) not in services.replicas.partitions:
             return None
+        log = services.replicas.logs.get(name, request.partition)
+        if (
+            log is not None
+            and request.offset >= log.high_watermark
+            and request.max_wait_ms > 0
+            and request.min_bytes > 0
+        ):
+            return None  # it has to wait for the next record
         wanted = [
             FetchPartition(
                 name,

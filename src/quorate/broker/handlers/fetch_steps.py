@@ -114,12 +114,12 @@ class FetchSteps:
         local_log = self._services.replicas.local_log
         cold: list[FileRegion] = []
         for part in wanted:
-            log = local_log(part.topic or "", part.partition)
-            if log is not None:
-                try:
+            try:
+                log = local_log(part.topic or "", part.partition)
+                if log is not None:
                     cold += log.cold_regions(part.fetch_offset)
-                except (OSError, KafkaError):
-                    continue  # the read raises the error again and handles it
+            except (OSError, KafkaError):
+                continue  # the read raises the error again and handles it
         return cold
 
     def answer_read(

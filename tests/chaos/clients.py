@@ -43,8 +43,8 @@ LEFT_TO_THE_CALLER = {
     "delete-records: NOT_LEADER_FOR_PARTITION",
 }
 """Answers of a broker that no longer leads, or whose high watermark has not reached its leader epoch yet
-(KIP-207), and librdkafka's own error while its search for the leader has no
-answer. Java's clients search and ask again; librdkafka leaves that to the caller of these requests."""
+(KIP-207), and librdkafka's own error while its search for the leader has no answer. Java's clients search
+and ask again; librdkafka leaves that to the caller of these requests."""
 _VALUE_BYTES = 200
 _MOST_OUTSTANDING = 2000
 """Records without a response at which a producer pauses: several seconds of the load."""

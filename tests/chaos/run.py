@@ -258,14 +258,14 @@ class Run:
             lane.stop()
         self._take_sample()
         self._fencings = self.cluster.fencings()
-        if not self.settings.kinds:
-            self.violations += [Violation("fencing", text) for text in self._fencings]
         self.violations += [Violation("progress", lane.failure) for lane in self.lanes if lane.failure]
         if self.violations:
             self.load.abandon()
         else:
             self._finish()
         self.violations += [Violation("traceback", text) for text in self.cluster.tracebacks()]
+        if not self.settings.kinds:
+            self.violations += [Violation("fencing", text) for text in self._fencings]
         if self._took_s >= _SOAK_S and not self.settings.kinds:
             self.violations += [Violation("memory", text) for text in growth(self._samples)]
 

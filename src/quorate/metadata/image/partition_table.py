@@ -114,7 +114,7 @@ class PartitionTable:
         """A table with these partitions added or replaced. Their ids must be in 0..MAX_PARTITION_ID."""
         if not changes:
             return self
-        if len(changes) == 1 and not self._chunks and 0 in changes:
+        if len(changes) == 1 and not self._chunks and 0 in changes:  # most new topics
             return PartitionTable(((changes[0],),), 1)
         spine: list[_Chunk | list[Entry | None]] = list(self._chunks)
         count = self._count

@@ -371,7 +371,7 @@ def _index_encoded(
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
-        if len(topic.changes) == 1:
+        if len(topic.changes) == 1:  # most new topics: masks would take longer
             for broker_id in brokers:
                 replicas.add(broker_id, topic_id, partition_id)
             leaders.add(leader, topic_id, partition_id)

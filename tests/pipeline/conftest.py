@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,18 @@ from quorate.pipeline.decoder.read import Reading, read_slice
 from quorate.pipeline.layout import Slice, scan, slices
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
+from quorate.testing import KafkaCluster
 from tests.support.golden import unpack_golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from quorate.pipeline.tables.lake import Lake
+
+DELTA_JARS = Path(__file__).parents[2] / ".cache" / "delta-4.4.0"
+KAFKA_JARS = Path(__file__).parents[2] / ".cache" / "spark-kafka-4.1.1"
+
+LOG = "__cluster_metadata-0"
 LEVEL = r.FeatureLevelRecord(name="metadata.version", feature_level=27)
 ORDERS, GONE, LATE = (bytes([n] * 16) for n in (1, 2, 3))
 
@@ -76,6 +85,23 @@ def write_state(folder: Path, end_offset: int, records: Sequence[Data]) -> Path:
     return path
 
 
+def voter(
+    folder: Path, node: int, end: int, *, epoch: int = 2, state: int | None = None, voters: int = 3
+) -> None:
+    """A voter's log directory: two batches of epoch 1, then batches of `epoch` up to `end`."""
+    log = folder / f"node-{node}" / LOG
+    log.mkdir(parents=True)
+    (log.parent / "meta.properties").write_text(f"version=1\nnode.id={node}\ncluster.id=c\n")
+    first = write_log(log, 0, [[r.NoOpRecord()] for _ in range(min(2, end))])
+    if end > 2:
+        later = write_log(log, 2, [[r.NoOpRecord()] for _ in range(end - 2)], epoch=epoch)
+        first.write_bytes(first.read_bytes() + later.read_bytes())
+        later.unlink()
+    fixed = [{"voterId": number} for number in range(1, voters + 1)]
+    fields = {"leaderId": 1, "leaderEpoch": epoch if state is None else state, "currentVoters": fixed}
+    (log / "quorum-state").write_text(json.dumps(fields | {"data_version": 0}))
+
+
 def rows_of(part: Slice, **reading: Any) -> list[dict[str, Any]]:
     """The rows of a slice as dictionaries."""
     return [row for batch in read_slice(part, Reading(**reading)) for row in batch.to_pylist()]
@@ -100,10 +126,40 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: java is not on the PATH")
+    from quorate.pipeline import connector, delta
     from quorate.pipeline.session import local_session
 
-    session = local_session("tests", cores=2)
+    os.environ.setdefault(delta.JARS_VARIABLE, str(DELTA_JARS))
+    os.environ.setdefault(connector.JARS_VARIABLE, str(KAFKA_JARS))
+    session = local_session("tests", cores=2, lake=DELTA_JARS.is_dir(), topics=KAFKA_JARS.is_dir())
     session.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than these few rows
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Lake]:
+    """Makes empty lakes."""
+    from quorate.pipeline.tables.lake import Lake
+
+    if not DELTA_JARS.is_dir():
+        pytest.skip("the jars of Delta are missing (run: make setup)")
+    return lambda: Lake(spark, str(tmp_path_factory.mktemp("lake")))
+
+
+@pytest.fixture(scope="session")
+def brokers() -> Iterator[KafkaCluster]:
+    """A cluster whose topics Spark reads and writes. The controller is node 1."""
+    if not KAFKA_JARS.is_dir():
+        pytest.skip("the jars of Spark's Kafka connector are missing (run: make setup)")
+    with KafkaCluster(controllers=1, brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def lake(lakes: Callable[[], Lake]) -> Lake:
+    """An empty lake."""
+    return lakes()

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from quorate.metadata import records as r
+from quorate.pipeline.committed import committed_end
 from quorate.pipeline.copies import find_copies, find_logs, merge
 from quorate.pipeline.layout import slices
 
-from .conftest import rows_of, write_log, write_state
-
-LOG = "__cluster_metadata-0"
+from .conftest import LOG, rows_of, voter, write_log, write_state
 
 
 def log_of(folder: Path, base_offset: int, count: int, *, epoch: int = 1, cluster: str = "c") -> Path:
@@ -33,8 +32,8 @@ def offsets(*paths: Path) -> list[int]:
 def test_logs_are_found_in_the_folders_of_logs_nodes_and_clusters(tmp_path: Path, depth: int) -> None:
     log = log_of(tmp_path / "node-1" / "data", 0, 3)
     place = [log, *log.parents][depth]
-    assert find_logs(str(place)) == [log]
-    assert find_logs(f"file://{place}") == [log]
+    assert find_logs(str(place)) == [str(log)]
+    assert find_logs(f"file://{place}") == [str(log)]
     assert offsets(place) == [0, 1, 2]
 
 
@@ -95,3 +94,58 @@ def test_logs_of_several_clusters_are_refused(tmp_path: Path) -> None:
     log_of(tmp_path / "b", 0, 1, cluster="d")
     with pytest.raises(ValueError, match="logs of several clusters: c, d"):
         find_copies([str(tmp_path)])
+
+
+def known_end(folder: Path) -> int:
+    return committed_end(find_copies([str(folder)]))
+
+
+@pytest.mark.parametrize(
+    ("ends", "known"),
+    [
+        ((9, 7, 5), 7),
+        ((9, 9, 9), 9),
+        ((9, 5), 5),
+        ((9,), 0),
+    ],
+)  # fmt: skip
+def test_what_a_majority_of_the_voters_has_is_committed(
+    tmp_path: Path, ends: tuple[int, ...], known: int
+) -> None:
+    for node, end in enumerate(ends, start=1):
+        voter(tmp_path, node, end)
+    assert known_end(tmp_path) == known
+
+
+def test_a_node_that_is_no_voter_does_not_count(tmp_path: Path) -> None:
+    for node, end in ((1, 9), (2, 5), (104, 8)):
+        voter(tmp_path, node, end)
+    assert known_end(tmp_path) == 5
+
+
+def test_records_of_an_epoch_before_the_voters_epoch_may_not_be_committed(tmp_path: Path) -> None:
+    """As in figure 8 of the Raft paper: a later leader has spread them, and may still lose an election."""
+    voter(tmp_path, 1, 9, state=4)
+    voter(tmp_path, 2, 9, state=4)
+    assert known_end(tmp_path) == 0
+    write_state(tmp_path / "node-2" / LOG, 6, [])
+    assert known_end(tmp_path) == 6
+
+
+def test_voters_of_different_epochs_are_no_majority(tmp_path: Path) -> None:
+    voter(tmp_path, 1, 9, epoch=2)
+    voter(tmp_path, 2, 9, epoch=3)
+    assert known_end(tmp_path) == 0
+    voter(tmp_path, 3, 7, epoch=3)
+    assert known_end(tmp_path) == 7
+
+
+def test_a_voter_without_others_commits_all_that_it_writes(tmp_path: Path) -> None:
+    voter(tmp_path, 1, 9, voters=1, state=3)
+    assert known_end(tmp_path) == 9
+
+
+@pytest.mark.parametrize("state", ["data", "running"])
+def test_the_voters_are_those_of_the_log_where_it_has_them(kafka: Path, state: str) -> None:
+    copies = find_copies([str(kafka / state)])
+    assert committed_end(copies) == copies[0].end_offset > copies[0].layout.snapshots[-1].end_offset

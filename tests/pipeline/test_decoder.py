@@ -9,7 +9,7 @@ import pytest
 
 from quorate.metadata import records as r
 from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.columns import select
+from quorate.pipeline.columns import Selection, select
 from quorate.pipeline.layout import Slice, group, scan, slices
 
 from .conftest import (
@@ -158,14 +158,44 @@ def test_records_that_a_snapshot_contains_are_known_to_be_committed(tmp_path: Pa
     assert [row["committed"] for row in rows] == [True] * 4 + [False] * 2
 
 
+WHO = r.NoOpRecord(principal="User:alice", client_id="cli", address="10.0.0.1", api=19, reason="why")
+
+
 def test_the_rows_of_a_batch_name_who_caused_it(tmp_path: Path) -> None:
-    who = r.NoOpRecord(principal="User:alice", client_id="cli", address="10.0.0.1", api=19, reason="why")
-    write_log(tmp_path, 0, [[topic("orders", ORDERS), who], [topic("gone", GONE), r.NoOpRecord()]])
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), WHO], [topic("gone", GONE), r.NoOpRecord()]])
     names = ("principal", "client_id", "address", "api", "reason")
     rows = all_rows(tmp_path)
     assert [tuple(row[name] for name in names) for row in rows] == (
         [("User:alice", "cli", "10.0.0.1", 19, "why")] * 2 + [(None,) * 5] * 2
     )
+
+
+@pytest.mark.parametrize("types", [None, {"TOPIC_RECORD"}, {"NO_OP_RECORD"}])
+def test_each_change_of_a_batch_has_its_own_author(tmp_path: Path, types: set[str] | None) -> None:
+    """Raft writes changes that are made at the same time as one batch. A NoOpRecord ends each of them, also
+    one without an author; the records after the last one have none."""
+    batches = [
+        [topic("a", ORDERS), WHO, topic("b", GONE), r.NoOpRecord(reason="session expired")],
+        [topic("c", ORDERS), r.NoOpRecord(), topic("d", GONE), WHO, topic("e", GONE)],
+        [topic("f", ORDERS)],
+        [WHO],
+        [r.AbortTransactionRecord(reason="failover"), topic("g", GONE), WHO],
+    ]
+    alice, expired, nobody = ("User:alice", "why"), (None, "session expired"), (None, None)
+    expected = [
+        ("TOPIC_RECORD", *alice), ("NO_OP_RECORD", *alice),
+        ("TOPIC_RECORD", *expired), ("NO_OP_RECORD", *expired),
+        ("TOPIC_RECORD", *nobody), ("NO_OP_RECORD", *nobody),
+        ("TOPIC_RECORD", *alice), ("NO_OP_RECORD", *alice), ("TOPIC_RECORD", *nobody),
+        ("TOPIC_RECORD", *nobody),
+        ("NO_OP_RECORD", *alice),
+        ("ABORT_TRANSACTION_RECORD", None, "failover"), ("TOPIC_RECORD", *alice), ("NO_OP_RECORD", *alice),
+    ]  # fmt: skip
+    write_log(tmp_path, 0, batches)
+    rows = all_rows(tmp_path, selection=Selection(types=None if types is None else frozenset(types)))
+    assert [(row["type"], row["principal"], row["reason"]) for row in rows] == [
+        row for row in expected if types is None or row[0] in types
+    ]
 
 
 def test_small_files_share_a_task() -> None:

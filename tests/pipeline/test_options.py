@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quorate.pipeline.bounds import Bounds, Mode
+from quorate.pipeline.live.offsets import StreamOffset
 from quorate.pipeline.options import Options, parse_options
 
 
@@ -22,11 +23,14 @@ def test_options_are_parsed_without_regard_to_case() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "needs a directory"),
+        ({}, "needs a directory, load.PATH., or the option controllers"),
         (
             {"path": "/a", "startOffest": "1"},
-            "has no option startOffest, only path, columns, types, startOffset",
+            "has no option startOffest, only path, controllers, columns, types, startOffset",
         ),
+        ({"path": "/a", "controllers": "a:1"}, "reads either a path or the option controllers, not both"),
+        ({"path": "/a", "kafka.client.id": "x"}, "option kafka.client.id is only for the option controllers"),
+        ({"path": "/a", "startingOffset": "latest"}, "option startingOffset is for streams only"),
         ({"path": "/a", "startOffset": "x"}, "option startOffset is 'x', but must be a number from 0 on"),
         ({"path": "/a", "sliceBytes": "0"}, "option sliceBytes is '0', but must be a number from 1 on"),
         ({"path": "/a", "mode": "x"}, "option mode is 'X': FAILFAST, PERMISSIVE or DROPMALFORMED"),
@@ -38,6 +42,20 @@ def test_an_unknown_option_or_value_is_refused_with_the_known_ones(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         parse_options(given)
+
+
+def test_a_stream_has_its_own_options() -> None:
+    given = {
+        "CONTROLLERS": "a:1,b:2",
+        "kafka.Client.Id": "x",
+        "startingoffset": "7",
+        "maxOffsetsPerTrigger": "9",
+    }
+    options = parse_options(given, stream=True)
+    assert (options.controllers, options.client) == ("a:1,b:2", {"client.id": "x"})
+    assert (options.starting, options.max_offsets) == (StreamOffset(7), 9)
+    with pytest.raises(ValueError, match="option endOffset is not for streams"):
+        parse_options({"path": "/a", "endOffset": "9"}, stream=True)
 
 
 def pushed(*filters: Any) -> Options:

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quorate.admin.sync import AdminClient
+from quorate.admin.types import NewTopic
+from quorate.testing import KafkaCluster
+from tests.support.cluster import wait_for
+
 from .conftest import ORDERS, config, partition, topic, write_log, write_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -86,7 +91,71 @@ def test_damage_is_an_error_or_a_row(spark: SparkSession, tmp_path: Path) -> Non
 def test_a_bad_option_or_directory_is_an_error_in_words(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="option snapshots is 'x'"):
         spark.read.format("quorate_metadata").option("snapshots", "x").load(str(tmp_path)).count()
-    with pytest.raises(Exception, match="has no option payload, only path, columns, types, "):
+    with pytest.raises(Exception, match="has no option payload, only path, controllers, columns, "):
         spark.read.format("quorate_metadata").option("payload", "x").load(str(tmp_path)).count()
     with pytest.raises(Exception, match="holds no metadata log"):
         spark.read.format("quorate_metadata").load(str(tmp_path)).count()
+
+
+def test_a_stream_reads_a_quorum_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[tuple[int, str | None]] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        seen.extend((row.offset, row.topic_name) for row in frame.select("offset", "topic_name").collect())
+
+    def run(cluster: KafkaCluster, **options: str) -> None:
+        reader = spark.readStream.format("quorate_metadata")
+        frame = reader.options(controllers=cluster.bootstrap_controllers, **options).load()
+        writer = frame.writeStream.foreachBatch(write).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+
+    with KafkaCluster() as cluster:
+        with AdminClient(cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("first")])
+            run(cluster)
+            first = len(seen)
+            admin.create_topics([NewTopic("second")])
+            run(cluster)
+        assert [name for _, name in seen if name] == ["first", "second"]
+        assert "second" in {name for _, name in seen[first:]}
+        assert sorted(offset for offset, _ in seen) == list(range(len(seen)))
+        reader = spark.read.format("quorate_metadata").option("controllers", cluster.bootstrap_controllers)
+        table = reader.option("endOffset", len(seen)).load()
+        assert sorted(row.offset for row in table.select("offset").collect()) == list(range(len(seen)))
+        stream = spark.readStream.format("quorate_metadata").option(
+            "controllers", cluster.bootstrap_controllers
+        )
+        assert stream.load().schema == table.schema
+    with (
+        KafkaCluster() as other,
+        pytest.raises(Exception, match=f"has read cluster {cluster.cluster_id}, but"),
+    ):
+        run(other)
+
+
+def test_a_stream_follows_a_quorum_with_a_limit_for_each_batch(spark: SparkSession) -> None:
+    sizes: list[int] = []
+    names: set[str] = set()
+
+    def write(frame: DataFrame, batch: int) -> None:
+        rows = frame.select("topic_record").collect()
+        sizes.append(len(rows))
+        names.update(row.topic_record.name for row in rows if row.topic_record)
+
+    with KafkaCluster() as cluster, AdminClient(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("first")])
+        reader = spark.readStream.format("quorate_metadata").option("columns", "topic_record.name")
+        reader = reader.option("controllers", cluster.bootstrap_controllers).option(
+            "maxOffsetsPerTrigger", 20
+        )
+        query = reader.load().writeStream.foreachBatch(write).start()
+        try:
+            wait_for("the first topic", lambda: "first" in names or query.exception(), 120)
+            admin.create_topics([NewTopic("second")])
+            wait_for("the second topic", lambda: "second" in names or query.exception(), 120)
+            assert query.exception() is None
+        finally:
+            query.stop()
+    assert max(sizes) <= 20

@@ -9,14 +9,15 @@ everything before is equal too (Log Matching in Raft), or else up to its newest 
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from quorate.pipeline.layout import METADATA_DIRECTORY, Layout, Segment, SnapshotFile, scan
+from quorate.pipeline.files import LOCAL, Files, Reader, is_remote, local_path
+from quorate.pipeline.layout import Layout, Segment, SnapshotFile, index_path, scan
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header, verify_crc
 
 _DEPTH: Final = 3
@@ -37,6 +38,8 @@ class Copy:
     epochs: tuple[tuple[int, int], ...]
     """Each leader epoch and its first offset; empty if they are not known."""
     cluster_id: str | None
+    node_id: int | None = None
+    directory_id: str | None = None
 
     def epoch_at(self, offset: int) -> int | None:
         """The leader epoch of the record at an offset, if it is known."""
@@ -46,30 +49,31 @@ class Copy:
         return found[-1] if found else None
 
 
-def find_copies(paths: Sequence[str]) -> list[Copy]:
+def find_copies(paths: Sequence[str], files: Files = LOCAL) -> list[Copy]:
     """The copies below all paths. Raises FileNotFoundError for a path without one, and ValueError if they
     are of several clusters."""
-    places = {place: None for path in paths for place in find_logs(path)}
-    copies = [_copy(place) for place in places]
+    places = {place: None for path in paths for place in find_logs(path, files)}
+    copies = [_copy(place, files) for place in places]
     clusters = sorted({copy.cluster_id for copy in copies if copy.cluster_id is not None})
     if len(clusters) > 1:
         raise ValueError(f"the paths contain logs of several clusters: {', '.join(clusters)}")
     return copies
 
 
-def find_logs(path: str) -> list[Path]:
+def find_logs(path: str, files: Files = LOCAL) -> list[str]:
     """The metadata logs that `path` is, or that are below it: in a log directory, in a node's folder with log
     directories, or in a cluster's folder with nodes."""
-    root = Path(path.removeprefix("file://").removeprefix("file:"))
-    if not root.is_dir():
+    root = path.rstrip("/") if is_remote(path) else str(Path(local_path(path)))
+    if not files.is_directory(root):
         raise FileNotFoundError(f"{path} is not a directory")
     level = [root]
     for _ in range(_DEPTH):
-        found = [place / METADATA_DIRECTORY for place in level if (place / METADATA_DIRECTORY).is_dir()]
+        logs = [f"{place}/{METADATA_DIRECTORY}" for place in level]
+        found = [log for log in logs if files.is_directory(log)]
         if found:
             return sorted(found)
-        level = [inner for place in level for inner in _folders(place)]
-    scan(root)  # raises FileNotFoundError if it is no metadata log
+        level = [entry.path for place in level for entry in files.entries(place) if entry.is_directory]
+    scan(root, files)  # raises FileNotFoundError if it is no metadata log
     return [root]
 
 
@@ -106,20 +110,26 @@ def _older_segments(other: Copy, first: Copy, start: int) -> list[Segment]:
     ]
 
 
-def _folders(place: Path) -> list[Path]:
-    return [inner for inner in place.iterdir() if inner.is_dir() and not inner.is_symlink()]
+def _copy(place: str, files: Files) -> Copy:
+    layout = scan(place, files)
+    end_offset, last_epoch = _end(layout, files)
+    meta = _meta_properties(place.rpartition("/")[0], files)
+    node_id = meta.get("node.id", "")
+    return Copy(
+        layout,
+        end_offset,
+        last_epoch,
+        _epochs(place, files),
+        meta.get("cluster.id"),
+        int(node_id) if node_id.isascii() and node_id.isdigit() else None,
+        meta.get("directory.id"),
+    )
 
 
-def _copy(place: Path) -> Copy:
-    layout = scan(place)
-    end_offset, last_epoch = _end(layout)
-    return Copy(layout, end_offset, last_epoch, _epochs(place), _cluster_id(place.parent))
-
-
-def _end(layout: Layout) -> tuple[int, int]:
+def _end(layout: Layout, files: Files) -> tuple[int, int]:
     """The offset after the last intact batch, and its epoch."""
     for segment in reversed(layout.segments):
-        found = _segment_end(segment)
+        found = _segment_end(segment, files)
         if found is not None:
             return found
     if layout.snapshots:
@@ -127,19 +137,18 @@ def _end(layout: Layout) -> tuple[int, int]:
     return layout.log_start_offset, 0
 
 
-def _segment_end(segment: Segment) -> tuple[int, int] | None:
+def _segment_end(segment: Segment, files: Files) -> tuple[int, int] | None:
     """The end of a segment, from the last entry of its index on."""
     last: tuple[int, int] | None = None
     try:
-        with Path(segment.path).open("rb", buffering=0) as file:
-            position = _indexed_position(segment)
+        with files.open(segment.path) as read:
+            position = _indexed_position(segment, read, files)
             while position + BATCH_OVERHEAD <= segment.size_bytes:
-                header = parse_header(os.pread(file.fileno(), BATCH_OVERHEAD, position))
+                header = parse_header(read(position, BATCH_OVERHEAD))
                 stop = position + header.size_bytes
                 # The last batch may be half written.
                 if stop > segment.size_bytes or (
-                    stop == segment.size_bytes
-                    and not verify_crc(os.pread(file.fileno(), header.size_bytes, position))
+                    stop == segment.size_bytes and not verify_crc(read(position, header.size_bytes))
                 ):
                     break
                 last = header.last_offset + 1, header.leader_epoch
@@ -149,40 +158,36 @@ def _segment_end(segment: Segment) -> tuple[int, int] | None:
     return last
 
 
-def _indexed_position(segment: Segment) -> int:
+def _indexed_position(segment: Segment, read: Reader, files: Files) -> int:
     """The position of the last batch in the offset index, or 0 if the index does not match."""
     try:
         # The index of a running node is preallocated with zeros.
-        index = Path(segment.path).with_suffix(".index").read_bytes().rstrip(b"\0")
+        index = files.read(index_path(segment)).rstrip(b"\0")
         if not index:
             return 0
         last = (len(index) - 1) // _INDEX_ENTRY.size * _INDEX_ENTRY.size
         relative, position = _INDEX_ENTRY.unpack(index[last:].ljust(_INDEX_ENTRY.size, b"\0"))
-        with Path(segment.path).open("rb") as file:
-            file.seek(position)
-            header = parse_header(file.read(BATCH_OVERHEAD))
+        header = parse_header(read(position, BATCH_OVERHEAD))
     except (OSError, CorruptRecordError):
         return 0
     return position if header.last_offset == segment.base_offset + relative else 0
 
 
-def _epochs(place: Path) -> tuple[tuple[int, int], ...]:
+def _epochs(place: str, files: Files) -> tuple[tuple[int, int], ...]:
     """The file `leader-epoch-checkpoint`: version, number of entries, then epoch and first offset of each."""
     try:
-        lines = (place / _EPOCH_FILE).read_text(encoding="ascii").split("\n")
+        lines = files.read(f"{place}/{_EPOCH_FILE}").decode("ascii").split("\n")
         pairs = [line.split() for line in lines[2:] if line]
         return tuple([(int(epoch), int(start)) for epoch, start in pairs])
     except (OSError, ValueError):
         return ()
 
 
-def _cluster_id(directory: Path) -> str | None:
-    """The cluster id in `meta.properties`, or None."""
+def _meta_properties(directory: str, files: Files) -> dict[str, str]:
+    """The file `meta.properties` of a log directory: the ids of cluster, node and directory, if it has them."""
     try:
-        lines = (directory / "meta.properties").read_text(encoding="utf-8").splitlines()
+        lines = files.read(f"{directory}/meta.properties").decode().splitlines()
     except (OSError, UnicodeDecodeError):
-        return None
-    found = [
-        line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == "cluster.id"
-    ]
-    return found[0] if found else None
+        return {}
+    pairs = [line.partition("=") for line in lines if "=" in line and not line.startswith("#")]
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -6,16 +6,15 @@ renamed to `.deleted` and deleted a minute later.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.metadata.snapshot import parse_name
+from quorate.pipeline.files import LOCAL, Files
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header
-
-METADATA_DIRECTORY = "__cluster_metadata-0"
 
 SLICE_BYTES = 64 << 20
 """The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster.
@@ -86,6 +85,15 @@ class Layout:
         }
         return list(last.values())
 
+    def check_complete(self, start_offset: int, snapshots: str) -> None:
+        """Raises ValueError if the log has lost records from an offset on, or the snapshot of that option."""
+        if snapshots.isdigit() and not self.chosen_snapshots(snapshots):
+            raise ValueError(f"{self.directory} has no snapshot {snapshots} any more")
+        if self.log_start_offset > start_offset:
+            raise ValueError(
+                f"{self.directory} begins at offset {self.log_start_offset}, after startOffset {start_offset}"
+            )
+
     def chosen_snapshots(self, which: str) -> list[SnapshotFile]:
         """The snapshots of the option `snapshots`."""
         match which:
@@ -98,45 +106,43 @@ class Layout:
                 return self.resets()
             case "latest":
                 return list(self.snapshots[-1:])
-            case _:
+            case "all":
                 return list(self.snapshots)
+            case end_offset:
+                named = {found.end_offset: found for found in self.snapshots}.get(int(end_offset))
+                return [] if named is None else [named]
 
 
-def scan(path: str | Path) -> Layout:
+def scan(path: str | Path, files: Files = LOCAL) -> Layout:
     """Lists a metadata log directory. `path` is that directory or its parent directory.
 
     Raises FileNotFoundError if there is no metadata log.
     """
-    directory = Path(path)
-    if (directory / METADATA_DIRECTORY).is_dir():
-        directory = directory / METADATA_DIRECTORY
-    if not directory.is_dir():
+    directory = str(path).rstrip("/")
+    if files.is_directory(f"{directory}/{METADATA_DIRECTORY}"):
+        directory = f"{directory}/{METADATA_DIRECTORY}"
+    if not files.is_directory(directory):
         raise FileNotFoundError(f"{path} is not a directory")
     segments: list[Segment] = []
     snapshots: list[SnapshotFile] = []
-    for entry in directory.iterdir():
+    for entry in files.entries(directory):
         snapshot_id = parse_name(entry.name)
-        is_segment = entry.suffix == ".log" and entry.stem.isdigit()
-        if not is_segment and snapshot_id is None:
-            continue
-        try:
-            size = entry.stat().st_size
-        except FileNotFoundError:
-            continue  # renamed for deletion since it was listed
+        stem = entry.name.removesuffix(".log")
         if snapshot_id is not None:
-            snapshots.append(SnapshotFile(str(entry), snapshot_id.offset, snapshot_id.epoch, size))
-        else:
-            segments.append(Segment(str(entry), int(entry.stem), size))
+            snapshots.append(
+                SnapshotFile(entry.path, snapshot_id.offset, snapshot_id.epoch, entry.size_bytes)
+            )
+        elif stem != entry.name and stem.isdigit():
+            segments.append(Segment(entry.path, int(stem), entry.size_bytes))
     if not segments and not snapshots:
         raise FileNotFoundError(
             f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}"
         )
     segments.sort(key=lambda segment: segment.base_offset)
     if segments:
-        last = segments[-1]
-        segments[-1] = Segment(last.path, last.base_offset, last.size_bytes, is_last=True)
+        segments[-1] = replace(segments[-1], is_last=True)
     snapshots.sort(key=lambda snapshot: (snapshot.end_offset, snapshot.epoch))
-    return Layout(str(directory), tuple(segments), tuple(snapshots))
+    return Layout(directory, tuple(segments), tuple(snapshots))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +174,17 @@ def slices(
     start_offset: int = 0,
     end_offset: int | None = None,
     slice_bytes: int = SLICE_BYTES,
+    committed: int = 0,
+    files: Files = LOCAL,
 ) -> Iterator[Slice]:
     """Yields the slices of snapshots, and of the segments that may have offsets of the range.
 
-    Records that a snapshot contains are known to be committed.
+    Records before `committed`, and those that a snapshot contains, are known to be committed.
     """
-    committed = max([snapshot.end_offset for snapshot in layout.snapshots], default=0)
+    committed = max([committed, *[snapshot.end_offset for snapshot in layout.snapshots]])
     for snapshot in snapshots:
         whole = Slice(snapshot.path, 0, -1, snapshot.size_bytes, snapshot.end_offset, base_offset=0)
-        yield from _divide(whole, _batch_cuts(snapshot, slice_bytes))
+        yield from _divide(whole, _batch_cuts(snapshot, slice_bytes, files))
     for number, segment in enumerate(layout.segments):
         following = layout.segments[number + 1] if number + 1 < len(layout.segments) else None
         if following is not None and following.base_offset <= start_offset:
@@ -185,7 +193,7 @@ def slices(
             continue
         if segment.size_bytes == 0 and following is None:
             continue
-        same_copy = following is not None and Path(following.path).parent == Path(segment.path).parent
+        same_copy = following is not None and _directory(following.path) == _directory(segment.path)
         whole = Slice(
             segment.path,
             0,
@@ -197,7 +205,7 @@ def slices(
             limit=segment.limit,
             committed=committed,
         )
-        yield from _divide(whole, _index_cuts(segment, slice_bytes))
+        yield from _divide(whole, _index_cuts(segment, slice_bytes, files))
 
 
 def _divide(whole: Slice, cuts: list[tuple[int, int]]) -> Iterator[Slice]:
@@ -228,7 +236,16 @@ def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[
     return tasks
 
 
-def _index_cuts(segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
+def index_path(segment: Segment) -> str:
+    """The offset index of a segment."""
+    return f"{segment.path.removesuffix('.log')}.index"
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _index_cuts(segment: Segment, slice_bytes: int, files: Files) -> list[tuple[int, int]]:
     """Returns position and base offset of batches at which a large segment can be divided, from its offset
     index.
 
@@ -238,13 +255,12 @@ def _index_cuts(segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
         return []
     cuts: list[tuple[int, int]] = []
     try:
-        index = Path(segment.path).with_suffix(".index").read_bytes()
-        with Path(segment.path).open("rb") as log:
+        index = files.read(index_path(segment))
+        with files.open(segment.path) as read:
             for relative, position in _INDEX_ENTRY.iter_unpack(index[: len(index) // 8 * 8]):
                 if position < (cuts[-1][0] if cuts else 0) + slice_bytes or position >= segment.size_bytes:
                     continue
-                log.seek(position)
-                header = parse_header(log.read(BATCH_OVERHEAD))
+                header = parse_header(read(position, BATCH_OVERHEAD))
                 if header.last_offset != segment.base_offset + relative:
                     return []
                 cuts.append((position, header.base_offset))
@@ -253,7 +269,7 @@ def _index_cuts(segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
     return cuts
 
 
-def _batch_cuts(snapshot: SnapshotFile, slice_bytes: int) -> list[tuple[int, int]]:
+def _batch_cuts(snapshot: SnapshotFile, slice_bytes: int, files: Files) -> list[tuple[int, int]]:
     """Returns position and base offset of batches at which a large snapshot can be divided.
 
     A snapshot has no index, so the headers of its batches are followed. A damaged header ends the search.
@@ -263,9 +279,9 @@ def _batch_cuts(snapshot: SnapshotFile, slice_bytes: int) -> list[tuple[int, int
     cuts: list[tuple[int, int]] = []
     position = 0
     try:
-        with Path(snapshot.path).open("rb", buffering=0) as file:
+        with files.open(snapshot.path) as read:
             while position < snapshot.size_bytes:
-                header = parse_header(os.pread(file.fileno(), BATCH_OVERHEAD, position))
+                header = parse_header(read(position, BATCH_OVERHEAD))
                 if position >= (cuts[-1][0] if cuts else 0) + slice_bytes:
                     cuts.append((position, header.base_offset))
                 position += header.size_bytes

@@ -1,41 +1,40 @@
-"""The PySpark data source `quorate_metadata`, which reads the records of metadata log directories in
-parallel. `quorate.pipeline.options` lists its options.
+"""The PySpark data source `quorate_metadata`, which reads the records of metadata logs in parallel, from
+directories or from a running quorum, as a table or as a stream. `quorate.pipeline.options` lists its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from quorate.lazy import lazy_module
-from quorate.pipeline.columns import TYPED_COLUMNS, ddl
+from quorate.pipeline.columns import COMMITTED, TYPED_COLUMNS, ddl
+from quorate.pipeline.committed import committed_end
 from quorate.pipeline.copies import find_copies, merge
-from quorate.pipeline.layout import Slice, group, slices
-from quorate.pipeline.options import Options, parse_options
+from quorate.pipeline.layout import group, slices
+from quorate.pipeline.live.offsets import Start, StreamOffset
+from quorate.pipeline.live.stream import MetadataStreamReader
+from quorate.pipeline.live.tail import QuorumTail
+from quorate.pipeline.options import OF_STREAMS, OF_TABLES, Options, parse_options
 from quorate.pipeline.pushdown import push_filters
+from quorate.pipeline.tasks import FileTask, RangeTask, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from quorate.pipeline.decoder import read
-else:  # only the tasks need them, not the driver
+else:  # only the tasks need it, not the driver
     pa = lazy_module("pyarrow")
-    read = lazy_module("quorate.pipeline.decoder.read")
 
-
-class Task(InputPartition):
-    """The slices that one Spark task reads."""
-
-    def __init__(self, parts: list[Slice]) -> None:
-        self.parts = parts
+_OF_ONE_KIND: Final = frozenset(name.lower() for name in (*OF_STREAMS, *OF_TABLES))
 
 
 class MetadataLogSource(DataSource):
     """The data source. `spark.dataSource.register(MetadataLogSource)` registers it, and
-    `spark.read.format("quorate_metadata").load(DIRECTORY)` reads from it.
+    `spark.read.format("quorate_metadata").load(DIRECTORY)` reads from it. With `readStream` it is a stream.
     """
 
     @classmethod
@@ -43,41 +42,48 @@ class MetadataLogSource(DataSource):
         return "quorate_metadata"
 
     def schema(self) -> str:
-        return parse_options(self.options).selection.ddl()
+        """The columns, which are the same for a table and a stream."""
+        given = {name: value for name, value in self.options.items() if name not in _OF_ONE_KIND}
+        return parse_options(given).selection.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options)
+        options = _with_schema(parse_options(self.options), schema)
         reader = FilteringReader if options.filter_pushdown else MetadataLogReader
-        return reader(options.with_columns(_columns(schema)), schema)
+        return reader(options)
+
+    def streamReader(self, schema: StructType) -> MetadataStreamReader:
+        return MetadataStreamReader(_with_schema(parse_options(self.options, stream=True), schema))
 
 
 class MetadataLogReader(DataSourceReader):
-    """Plans the tasks on the driver by names and sizes of files. The tasks decode the records."""
+    """Plans the tasks on the driver by names and sizes of files, or by the offsets of a quorum's log. The tasks
+    decode the records."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        expected = [f"{name}:{ddl(options.selection.kind(name))}" for name in options.selection.columns]
-        if schema.simpleString() != f"struct<{','.join(expected)}>":
-            raise ValueError(f"the schema of these columns is {', '.join(expected)}")
+    def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        layout = merge(find_copies(options.paths))
+        if options.controllers is not None:
+            return list(_quorum_tasks(options)) or [FileTask([])]
+        copies = find_copies(options.paths, options.files)
+        layout = merge(copies)
+        snapshots = layout.chosen_snapshots(options.snapshots)
+        if options.complete:
+            layout.check_complete(options.bounds.first_offset, options.snapshots)
         found = slices(
             layout,
-            snapshots=layout.chosen_snapshots(options.snapshots),
+            snapshots=snapshots,
             start_offset=options.bounds.first_offset,
             end_offset=options.bounds.end_offset,
             slice_bytes=options.slice_bytes,
+            committed=committed_end(copies, options.files) if options.selection.has_any([COMMITTED]) else 0,
+            files=options.files,
         )
-        return [Task(parts) for parts in group(found, options.slice_bytes)] or [Task([])]
+        return [FileTask(parts) for parts in group(found, options.slice_bytes)] or [FileTask([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Task)
-        options = self._options
-        reading = read.Reading(options.selection, options.bounds, options.mode)
-        for part in partition.parts:
-            yield from read.read_slice(part, reading)
+        return read_task(partition, self._options)
 
 
 class FilteringReader(MetadataLogReader):
@@ -88,6 +94,43 @@ class FilteringReader(MetadataLogReader):
         """Uses what filters say about offsets, times and types to read less. Spark evaluates them again."""
         self._options = push_filters(self._options, filters)
         return filters
+
+
+def _quorum_tasks(options: Options) -> Iterator[InputPartition]:
+    """The tasks that read a quorum's log up to its high watermark."""
+    assert options.controllers is not None
+    first, end = options.bounds.first_offset, options.bounds.end_offset
+    with closing(QuorumTail(options.controllers, options.client, options.offsets_per_task)) as tail:
+        start = tail.first(StreamOffset(first) if first else Start.EARLIEST)
+        committed = tail.first(Start.LATEST)
+        last = committed if end is None else replace(committed, offset=min(end, committed.offset))
+        if start.offset >= last.offset:
+            return
+        tasks = tail.plan(start, last)
+        if options.complete:
+            _check_complete(tasks, options)
+        yield from tasks
+
+
+def _check_complete(tasks: Sequence[InputPartition], options: Options) -> None:
+    """Raises ValueError if a quorum's log has lost its start, and its snapshot is not the wanted one."""
+    for task in tasks:
+        assert isinstance(task, RangeTask)
+        end = task.wanted.end
+        if task.wanted.begins_with_snapshot and options.snapshots != str(end):
+            raise ValueError(
+                f"the log of {options.controllers} begins with the snapshot {end}, after startOffset "
+                f"{options.bounds.first_offset}"
+            )
+
+
+def _with_schema(options: Options, schema: StructType) -> Options:
+    """The options with the columns of a schema. Raises ValueError if a column has another type."""
+    options = options.with_columns(_columns(schema))
+    expected = [f"{name}:{ddl(options.selection.kind(name))}" for name in options.selection.columns]
+    if schema.simpleString() != f"struct<{','.join(expected)}>":
+        raise ValueError(f"the schema of these columns is {', '.join(expected)}")
+    return options
 
 
 def _columns(schema: StructType) -> str:

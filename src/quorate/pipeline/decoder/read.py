@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +12,7 @@ import pyarrow as pa
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
-from quorate.metadata.records import NoOpRecord
+from quorate.metadata.records import AbortTransactionRecord, NoOpRecord
 from quorate.pipeline.bounds import EVERYTHING, Bounds, Mode
 from quorate.pipeline.columns import ATTRIBUTION_COLUMNS, CORRUPT, Selection
 from quorate.pipeline.decoder.arrays import Numbers, arrow_type
@@ -22,6 +20,7 @@ from quorate.pipeline.decoder.batches import Batch, Damage, read_batches
 from quorate.pipeline.decoder.framing import Values, find_values
 from quorate.pipeline.decoder.objects import control_name, decode_control
 from quorate.pipeline.decoder.table import LEAST, Content, arrays_of, decode, wanted_types
+from quorate.pipeline.files import LOCAL, Files
 from quorate.pipeline.layout import Slice
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.records.batch import control_records, metadata_values
@@ -31,6 +30,15 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_BATCH: Final = 16_384
 """The rows from which on a record batch is complete. It takes in a batch of the log as a unit."""
+
+
+_ENDS: Final = (NoOpRecord.KEY, AbortTransactionRecord.KEY)
+"""The types of the records that end a change."""
+
+_NO_OP_BYTES: Final = 4
+"""The size of such a record without tagged fields: the frame of three bytes, and the number of the fields."""
+
+_NO_API: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +53,18 @@ class Reading:
     """The number of records of equal shape from which on they are decoded by columns."""
 
 
-def read_slice(part: Slice, reading: Reading | None = None) -> Iterator[pa.RecordBatch]:
+def read_slice(part: Slice, reading: Reading | None = None, files: Files = LOCAL) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a slice in the order of the file. A file that is renamed for its deletion is still
     read.
 
     Raises MetadataError for damage if the mode is FAILFAST.
     """
-    path = Path(part.path)
-    if not path.exists():
-        path = path.with_name(path.name + ".deleted")
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        end = size if part.end < 0 else min(part.end, size)
-        # Unmapped with its last view. An empty file cannot be mapped.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    yield from _Reader(part, reading or Reading()).read(memoryview(mapped)[:end])
+    yield from read_view(part, files.view(part.path, part.start, part.end), reading)
+
+
+def read_view(part: Slice, view: memoryview, reading: Reading | None = None) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a slice, of which `view` is the file up to the end of the slice."""
+    return _Reader(part, reading or Reading()).read(view)
 
 
 class _Reader:
@@ -141,10 +146,7 @@ class _Reader:
         yield from self._rows([batch], values)
 
     def _rows(self, batches: list[Batch], values: Values) -> Iterator[pa.RecordBatch]:
-        if self._selection.has_any(ATTRIBUTION_COLUMNS):
-            attribution = _attribution(batches, values)
-        else:
-            attribution = []
+        attribution = _attribution(values) if self._selection.has_any(ATTRIBUTION_COLUMNS) else None
         values = wanted_types(values, self._selection)
         base = np.array([batch.base_offset for batch in batches], np.int64)
         position = base[values.batch] + values.index
@@ -162,7 +164,8 @@ class _Reader:
             kept[[row for row, _ in content.failures]] = False
             values, position = values.where(kept), position[kept]
             content = decode(values, self._selection, self._reading.least)
-        yield self._table(batches, values.batch, position, content, attribution)
+        found = None if attribution is None else attribution.of(values)
+        yield self._table(batches, values.batch, position, content, found)
 
     def _control(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Any]] = []
@@ -188,7 +191,6 @@ class _Reader:
                 np.zeros(len(rows), np.int64),
                 np.array(positions, np.int64),
                 content,
-                [],
                 control=True,
             )
 
@@ -202,7 +204,7 @@ class _Reader:
 
     def _table(
         self, batches: list[Batch], batch: Numbers, position: Numbers, content: Content,
-        attribution: list[dict[str, Any]], *, control: bool = False,
+        attribution: _Attribution | None = None, *, control: bool = False,
     ) -> pa.RecordBatch:  # fmt: skip
         count = len(position)
         snapshot = self._part.snapshot_end_offset
@@ -228,12 +230,10 @@ class _Reader:
                         np.ones(count, np.bool_) if snapshot is not None else position < self._part.committed
                     )
                     arrays[name] = pa.array(committed)
-                case _ if name in ATTRIBUTION_COLUMNS:
-                    known = [found.get(name) for found in attribution]
-                    if any(value is not None for value in known):
-                        arrays[name] = pa.array(known, arrow_type(ATTRIBUTION_COLUMNS[name])).take(
-                            pa.array(batch)
-                        )
+                case _ if name in ATTRIBUTION_COLUMNS and attribution is not None:
+                    column = attribution.column(name)
+                    if column is not None:
+                        arrays[name] = column
         return pa.RecordBatch.from_arrays(
             [
                 arrays[column.name] if column.name in arrays else pa.nulls(count, column.type)
@@ -274,23 +274,56 @@ def _has_footer(batch: Batch | None) -> bool:
         return True
 
 
-def _attribution(batches: list[Batch], values: Values) -> list[dict[str, Any]]:
-    """The attribution of each batch: the tagged fields of a NoOpRecord at its end."""
-    found: list[dict[str, Any]] = [{} for _ in batches]
-    lasts = np.flatnonzero(np.diff(values.batch, append=-1))
-    kind = values.data[np.minimum(values.at[lasts] + 1, len(values.data) - 1)]
-    for row in lasts[(kind == NoOpRecord.KEY) & (values.size[lasts] > 4)].tolist():
-        at = int(values.at[row])
+@dataclass(frozen=True, slots=True)
+class _Attribution:
+    """Who or what caused the records of some batches."""
+
+    at: Numbers
+    """The position of each record's value."""
+    change: Numbers
+    """The number of each record's change, or -1 if nothing says who made it."""
+    changes: list[dict[str, Any]]
+    """The attribution columns of each change."""
+
+    def of(self, values: Values) -> _Attribution:
+        """The attribution of some of the records."""
+        return _Attribution(values.at, self.change[np.searchsorted(self.at, values.at)], self.changes)
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column, or None if it has no value."""
+        known = [found[name] for found in self.changes]
+        if all(value is None for value in known):
+            return None
+        numbers = pa.array(self.change, mask=self.change < 0)
+        return pa.array(known, arrow_type(ATTRIBUTION_COLUMNS[name])).take(numbers)
+
+
+def _attribution(values: Values) -> _Attribution:
+    """The attribution of all records of some batches (`metadata.changes`).
+
+    A NoOpRecord ends a change: its tagged fields are about the records since the beginning of the batch or since
+    the end of the change before. An AbortTransactionRecord ends a change, too, and has only a reason.
+    """
+    kinds = values.data[np.minimum(values.at + 1, len(values.data) - 1)]
+    ends = np.flatnonzero(np.isin(kinds, _ENDS) & (values.size >= _NO_OP_BYTES))
+    changes: list[dict[str, Any]] = []
+    number = np.full(len(ends) + 1, -1, np.int64)
+    for place in np.flatnonzero(values.size[ends] > _NO_OP_BYTES).tolist():
+        at = int(values.at[ends[place]])
         try:
-            record, _ = decode_record(values.data[at : at + int(values.size[row])].tobytes())
+            record, _ = decode_record(values.data[at : at + int(values.size[ends[place]])].tobytes())
         except MetadataError:
             continue  # reported with its row
-        if isinstance(record, NoOpRecord):
-            found[int(values.batch[row])] = {
-                "principal": record.principal,
-                "client_id": record.client_id,
-                "address": record.address,
-                "api": None if record.api < 0 else record.api,
-                "reason": record.reason,
-            }
-    return found
+        found = {name: getattr(record, name, None) for name in ATTRIBUTION_COLUMNS}
+        if found["api"] == _NO_API:
+            found["api"] = None
+        number[place] = len(changes)
+        changes.append(found)
+    # The end of a row's change is the first one that is not before it, if it is in the same batch.
+    rows = np.arange(len(values))
+    place_of = np.searchsorted(ends, rows)
+    change = number[place_of]
+    if len(ends):
+        end = ends[np.minimum(place_of, len(ends) - 1)]
+        change[values.batch[end] != values.batch[rows]] = -1
+    return _Attribution(values.at, change, changes)

@@ -1,0 +1,211 @@
+"""A lake: a directory with Delta tables of one or several clusters, partitioned by cluster.
+
+Each commit of a table carries the progress of its cluster, as the version of Delta's transaction with the
+cluster's application id. Data and progress are therefore one atomic step, a commit that would go back is
+skipped, and of two writers at the same time one fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from pyspark import sql
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as f
+
+from quorate.pipeline.tables import ENTITIES
+from quorate.pipeline.tables.declaration import CLUSTER, VALIDITY, Column, Entity
+from quorate.pipeline.tables.events import EVENTS
+
+SCHEMA: Final = 2
+"""The version of the tables' schema, which is a part of the application ids. `schema` has the steps to it."""
+
+_APPLICATION: Final = "quorate-tables"
+_EXPIRY: Final = "quorate-expired"
+_OFFSET_BITS: Final = 46
+"""The bits of an offset in a version of 63 bits. A log of 10**13 records has fewer."""
+
+_CONFLICT: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+
+
+Report = Callable[[str], None]
+"""Says what was done."""
+
+
+class LakeError(Exception):
+    """The lake cannot do what is asked for. The message says why."""
+
+
+class LakeConflictError(LakeError):
+    """Another run has committed meanwhile."""
+
+
+class Progress(NamedTuple):
+    """What a table has applied of a cluster's log. Progress only grows."""
+
+    generation: int
+    """How often records were taken back, because they were never committed."""
+    end: int
+    """The offset after the last record."""
+
+    @property
+    def version(self) -> int:
+        """The number that a commit carries."""
+        return self.generation << _OFFSET_BITS | self.end
+
+    @classmethod
+    def of(cls, version: int) -> Progress:
+        """The progress of such a number."""
+        return cls(version >> _OFFSET_BITS, version & (1 << _OFFSET_BITS) - 1)
+
+
+class Lake:
+    """The tables in a directory."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self.spark = spark
+        self.folder = folder.rstrip("/")
+
+    def path(self, table: str) -> str:
+        """The directory of a table."""
+        return f"{self.folder}/{table}"
+
+    def exists(self, table: str = EVENTS) -> bool:
+        """Whether a table exists. The first commit creates it."""
+        return bool(self.snapshot(table).version() >= 0)
+
+    def clusters(self) -> list[str]:
+        """The names of the clusters in the lake. Raises LakeError if the events of one have another schema."""
+        found = self.schemas(EVENTS)
+        for cluster, schema in sorted(found.items()):
+            if schema != SCHEMA:
+                remedy = (
+                    f"quorate-pipeline migrate --lake {self.folder}" if schema < SCHEMA else "upgrade quorate"
+                )
+                raise LakeError(
+                    f"cluster {cluster} in {self.folder} has schema {schema}, but this release has {SCHEMA}: "
+                    f"{remedy}"
+                )
+        return sorted(found)
+
+    def schemas(self, table: str) -> dict[str, int]:
+        """For each cluster in a table, the newest schema in which its rows were written."""
+        found: dict[str, int] = {}
+        for name in self.snapshot(table).transactions().keys().mkString("\n").splitlines():
+            program, _, rest = name.partition("/")
+            schema, _, cluster = rest.partition("/")
+            if program == _APPLICATION:
+                found[cluster] = max(found.get(cluster, 0), int(schema))
+        return found
+
+    def snapshot(self, table: str) -> Any:
+        """The newest state of a table in the JVM. Delta's API for Python does not give the transactions."""
+        jvm = self.spark._jvm
+        assert jvm is not None
+        log = jvm.org.apache.spark.sql.delta.DeltaLog
+        return log.forTableWithSnapshot(self.spark._jsparkSession, self.path(table))._2()
+
+    def progress(self, table: str, cluster: str, schema: int = SCHEMA) -> Progress:
+        """What a table has applied, in the given schema."""
+        return Progress.of(self.version(table, application(cluster, schema)))
+
+    def expired(self, cluster: str) -> int:
+        """The offset before which the events have expired, or 0."""
+        return self.version(EVENTS, f"{_EXPIRY}/{cluster}")
+
+    def version(self, table: str, application_id: str) -> int:
+        """The version of the last transaction of an application, or 0."""
+        found = self.snapshot(table).transactions().get(application_id)
+        return int(found.get()) if found.isDefined() else 0
+
+    def applied(self, table: str, cluster: str) -> int:
+        """The end offset of the records that a table has applied."""
+        return self.progress(table, cluster).end
+
+    def read(self, table: str, cluster: str | None = None) -> DataFrame:
+        """The rows of a table, or those of one cluster."""
+        if not self.exists(table):
+            columns = [commented(f.lit(None).cast(c.kind), c) for c in entity_columns(ENTITIES[table])]
+            return self.spark.range(0).select(*columns)
+        found = self.spark.read.format("delta").load(self.path(table))
+        return found if cluster is None else found.where(f.col("cluster") == cluster)
+
+    def replace(
+        self,
+        table: str,
+        cluster: str,
+        rows: DataFrame,
+        condition: str,
+        progress: Progress,
+        schema: int = SCHEMA,
+    ) -> None:
+        """Replaces the rows of a cluster for which a condition holds, and sets the progress, in one commit.
+        Does nothing if the table is as far already. Raises LakeConflictError if another run changes the same
+        rows."""
+        writer = rows.write.format("delta")
+        if self.exists(table):
+            condition = f"cluster = '{literal(cluster)}' AND {condition}"
+            writer = writer.mode("overwrite").option("replaceWhere", condition)
+            if self.schemas(table).get(cluster) != schema:
+                writer = writer.option("mergeSchema", "true")
+        else:
+            statistics = "offset,timestamp,type" if table == EVENTS else "valid_from_offset,valid_to_offset"
+            writer = writer.mode("append").partitionBy("cluster")
+            writer = writer.option("delta.dataSkippingStatsColumns", statistics)
+        writer = writer.option("userMetadata", f"{cluster}: applied up to offset {progress.end - 1}")
+        self._commit(writer, table, application(cluster, schema), progress.version)
+
+    def advance(self, table: str, cluster: str, progress: Progress, schema: int = SCHEMA) -> None:
+        """Sets the progress of a table of which no row changes."""
+        if not self.exists(table):
+            self.replace(table, cluster, self.read(table), "false", progress, schema)
+            return
+        writer = self.read(table).limit(0).write.format("delta").mode("append")
+        self._commit(writer, table, application(cluster, schema), progress.version)
+
+    def expire(self, cluster: str, offset: int) -> None:
+        """Removes the events before an offset."""
+        writer = self.read(EVENTS).limit(0).write.format("delta").mode("overwrite")
+        condition = f"cluster = '{literal(cluster)}' AND offset < {offset}"
+        writer = writer.option("replaceWhere", condition)
+        writer = writer.option("userMetadata", f"{cluster}: expired before offset {offset}")
+        self._commit(writer, EVENTS, f"{_EXPIRY}/{cluster}", offset)
+
+    def _commit(self, writer: DataFrameWriter, table: str, name: str, version: int) -> None:
+        writer = writer.option("txnAppId", name).option("txnVersion", version)
+        with conflicts():
+            writer.save(self.path(table))
+
+
+def application(cluster: str, schema: int = SCHEMA) -> str:
+    """Delta's application id of a cluster."""
+    return f"{_APPLICATION}/{schema}/{cluster}"
+
+
+def literal(text: str) -> str:
+    """A text inside of a string of Spark SQL."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def entity_columns(entity: Entity) -> tuple[Column, ...]:
+    """The columns of an entity's table."""
+    return (CLUSTER, *entity.key, *entity.columns, *VALIDITY)
+
+
+def commented(value: sql.Column, column: Column) -> sql.Column:
+    """A value as a column of a table, with its meaning as the comment."""
+    return value.alias(column.name, metadata={"comment": column.meaning})
+
+
+@contextmanager
+def conflicts() -> Iterator[None]:
+    """Raises LakeConflictError where Delta raises one of its errors about concurrent commits."""
+    try:
+        yield
+    except Exception as error:
+        if not any(name in str(error) for name in _CONFLICT):
+            raise
+        reason = str(error).splitlines()[0]
+        raise LakeConflictError(f"another run has written to the lake meanwhile: {reason}") from error

@@ -1,0 +1,122 @@
+"""Keeps a lake small and fast: joins small files, deletes files that no table refers to, and expires events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from quorate.pipeline.tables import ENTITIES
+from quorate.pipeline.tables.events import EVENTS
+from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts
+from quorate.pipeline.tables.update import derive
+
+SMALL_FILE_BYTES: Final = 128 << 20
+"""Files below this size are joined."""
+
+RETAIN_HOURS: Final = 168
+"""How long files are kept that no table refers to any more. A question that has begun before reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a table."""
+
+    table: str
+    count: int
+    size_bytes: int
+    small: int
+    """The files that would be joined with others."""
+
+
+def files(lake: Lake) -> Iterator[Files]:
+    """The files of each table that exists."""
+    for table in (EVENTS, *ENTITIES):
+        if not lake.exists(table):
+            continue
+        found = DataFrame(lake.snapshot(table).allFiles().toDF(), lake.spark)
+        partitions = (
+            found.groupBy(f.col("partitionValues.cluster"))
+            .agg(
+                f.count("*").alias("count"),
+                f.sum("size").alias("bytes"),
+                f.count(f.when(f.col("size") < SMALL_FILE_BYTES, 1)).alias("small"),
+            )
+            .collect()
+        )
+        yield Files(
+            table,
+            sum([row["count"] for row in partitions]),
+            sum([row["bytes"] for row in partitions]),
+            sum([row["small"] for row in partitions if row["small"] > 1]),
+        )
+
+
+def compact(lake: Lake, table: str, retain_hours: float) -> None:
+    """Joins the small files of a table, and deletes those that it has not referred to for some time. Raises
+    LakeConflictError if a run rewrites the same files."""
+    place = f"delta.`{lake.path(table)}`"
+    with conflicts():
+        lake.spark.sql(f"OPTIMIZE {place}").collect()
+    settings = {
+        # Delta refuses shorter times unless it is asked to trust the caller.
+        "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),
+        # Delta lists the files in as many tasks, by default 10,000.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(
+            lake.spark.sparkContext.defaultParallelism
+        ),
+    }
+    with _set(lake.spark, settings):
+        lake.spark.sql(f"VACUUM {place} RETAIN {retain_hours:f} HOURS").collect()
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Sets properties of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The events of a cluster that are older than a time."""
+
+    cluster: str
+    offset: int
+    """The first offset that is kept."""
+    records: int
+    """The events before it."""
+
+
+def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
+    """The events before the first one that is not older than a time. The last event is always kept, because a run
+    compares it with the log. Raises LakeError if the lake has no events of the cluster."""
+    events = lake.read(EVENTS, cluster)
+    end = lake.applied(EVENTS, cluster)
+    if end == 0:
+        raise LakeError(f"{lake.folder} has no records of cluster {cluster}")
+    young = events.where((f.col("timestamp") >= f.lit(time)) & f.col("snapshot").isNull())
+    first = young.agg(f.min("offset")).collect()[0][0]
+    offset = end - 1 if first is None else min(first, end - 1)
+    return Expiry(cluster, offset, events.where(f.col("offset") < offset).count())
+
+
+def expire(lake: Lake, expiry: Expiry, report: Report) -> None:
+    """Removes these events. All other tables are brought up to date before, and keep their rows: the state at any
+    offset stays what it was."""
+    derive(lake, expiry.cluster, report)
+    lake.expire(expiry.cluster, expiry.offset)

@@ -1,0 +1,124 @@
+"""What becomes of the values of records: bytes as they are, or columns by a schema.
+
+Spark decodes. A value that does not decode is poison, with a reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+_CORRUPT = "__corrupt"
+"""The field in which Spark puts the text of an object that does not fit the schema."""
+
+_WRAPPER = "__record"
+
+
+class Decoded(NamedTuple):
+    """The values of records."""
+
+    value: Column
+    """The decoded value. Null without an error if the record has none."""
+    reason: Column | None
+    """Why the value did not decode, or null. None if all values decode."""
+
+
+class Format(Protocol):
+    """A format of values."""
+
+    def kind(self, spark: SparkSession) -> DataType:
+        """The type of the decoded value."""
+        ...
+
+    def decode(self, value: Column) -> Decoded:
+        """Decodes a column of bytes."""
+        ...
+
+
+class RawFormat:
+    """The bytes of the value."""
+
+    def kind(self, spark: SparkSession) -> DataType:
+        return BinaryType()
+
+    def decode(self, value: Column) -> Decoded:
+        return Decoded(value, None)
+
+
+class JsonFormat:
+    """A JSON object with the fields of a schema. A field that it lacks is null, and others are left out."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+
+    def kind(self, spark: SparkSession) -> DataType:
+        return self._schema
+
+    def decode(self, value: Column) -> Decoded:
+        text = value.cast("string")
+        parsed = _parse(text, self._schema.fields)
+        good = parsed.isNotNull() & parsed[_CORRUPT].isNull() & f.is_valid_utf8(text)
+        decoded = f.struct(*[parsed[field.name].alias(field.name) for field in self._schema.fields])
+        return Decoded(f.when(good, decoded), f.when(value.isNotNull() & ~good, self._reason(text)))
+
+    def _reason(self, text: Column) -> Column:
+        """Why a text is not an object of the schema."""
+        wrong = [
+            f.when(
+                _parse(text, [field])[_CORRUPT].isNotNull(),
+                f.lit(f"{field.name} is not {field.dataType.simpleString()}"),
+            )
+            for field in self._schema.fields
+        ]
+        parsed = f.try_parse_json(text)
+        return (
+            f.when(~f.is_valid_utf8(text), "not UTF-8")
+            .when(parsed.isNull(), "not JSON")
+            .when(~f.schema_of_variant(parsed).startswith("OBJECT"), "not a JSON object")
+            .otherwise(f.coalesce(f.nullif(f.concat_ws(", ", *wrong), f.lit("")), f.lit("not of the schema")))
+        )
+
+
+def _parse(text: Column, fields: Sequence[StructField]) -> Column:
+    schema = StructType([*fields, StructField(_CORRUPT, StringType())])
+    return f.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+
+
+class AvroFormat:
+    """Avro's binary encoding of a record, without a header.
+
+    The first schema gives the columns. A value that it does not decode is tried with the others: earlier schemas of
+    the same topic, which Avro's rules of schema resolution turn into the first one.
+    """
+
+    def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
+        # Spark decodes a damaged value into a struct of nulls. The wrapper, which takes no byte, tells it apart from a
+        # record whose fields are null.
+        self._schemas = [
+            json.dumps({"type": "record", "name": _WRAPPER, "fields": [{"name": _WRAPPER, "type": schema}]})
+            for schema in schemas
+        ]
+
+    def kind(self, spark: SparkSession) -> DataType:
+        return spark.range(0).select(self._decoded(f.lit(b"")).alias("value")).schema["value"].dataType
+
+    def decode(self, value: Column) -> Decoded:
+        decoded = self._decoded(value)
+        return Decoded(
+            decoded,
+            f.when(value.isNotNull() & decoded.isNull(), f.lit("not a record of the Avro schema")),
+        )
+
+    def _decoded(self, value: Column) -> Column:
+        newest = self._schemas[0]
+        attempts = [
+            from_avro(value, schema, {"mode": "PERMISSIVE", "avroSchema": newest})[_WRAPPER]
+            for schema in self._schemas
+        ]
+        return f.coalesce(*attempts)

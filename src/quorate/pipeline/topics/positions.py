@@ -1,0 +1,144 @@
+"""The table of positions: which offsets of a topic the lake has, and which ones it is about to have.
+
+A batch is first planned, which this table records, then applied to the tables of records, then confirmed here. A
+run that ends in between leaves a planned batch, of which the next run applies what is missing. Delta's
+transactions make this happen once: each table keeps the number of the last batch of each topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from quorate.pipeline.tables.lake import Lake, LakeConflictError, conflicts, literal
+
+POSITIONS: Final = "topic_positions"
+
+APPLICATION: Final = "quorate-topics/1"
+"""What Delta's application ids begin with. The number is the version of the tables' schema."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("batch", pa.int64()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a topic is in the lake."""
+
+    topic: str
+    topic_id: str
+    batch: int = 0
+    """The number of the last batch that was planned."""
+    starts: Mapping[int, int] = field(default_factory=dict)
+    """The offset after the last confirmed record of each partition."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """The end of the planned batch in each partition."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a batch is planned and not confirmed."""
+        return self.starts != self.ends
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The offsets of the planned batch, the end exclusive, of the partitions that have some."""
+        return {p: (self.starts[p], end) for p, end in self.ends.items() if end > self.starts[p]}
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets of the planned batch."""
+        return sum([end - start for start, end in self.ranges.values()])
+
+    def planned(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Position:
+        """The position with the next batch."""
+        return replace(self, batch=self.batch + 1, starts=dict(starts), ends=dict(ends))
+
+    def without(self, deleted: Mapping[int, int]) -> Position:
+        """The position whose planned batch begins at these offsets at the earliest."""
+        starts = {p: max(start, deleted.get(p, 0)) for p, start in self.starts.items()}
+        return replace(self, starts=starts, ends={p: max(starts[p], end) for p, end in self.ends.items()})
+
+    def confirmed(self) -> Position:
+        """The position after the planned batch."""
+        return replace(self, starts=self.ends)
+
+    def taken_back(self) -> Position:
+        """The position without the planned batch."""
+        return replace(self, ends=self.starts)
+
+
+class Positions:
+    """The positions of one cluster's topics, by their id."""
+
+    def __init__(self, lake: Lake, cluster: str) -> None:
+        self._lake = lake
+        self._cluster = cluster
+        self._application = f"{APPLICATION}/{cluster}"
+        self._revision = 0
+        self.known: dict[str, Position] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Reads the table."""
+        self._revision = self._lake.version(POSITIONS, self._application)
+        self.known = {}
+        if not self._lake.exists(POSITIONS):
+            return
+        table = self._lake.spark.read.format("delta").load(self._lake.path(POSITIONS))
+        rows = table.where(f.col("cluster") == self._cluster).collect()
+        starts: dict[str, dict[int, int]] = {}
+        ends: dict[str, dict[int, int]] = {}
+        for row in rows:
+            starts.setdefault(row["topic_id"], {})[row["partition"]] = row["start"]
+            ends.setdefault(row["topic_id"], {})[row["partition"]] = row["end"]
+        self.known = {
+            row["topic_id"]: Position(
+                row["topic"], row["topic_id"], row["batch"], starts[row["topic_id"]], ends[row["topic_id"]]
+            )
+            for row in rows
+        }
+
+    def save(self, changed: Iterable[Position]) -> None:
+        """Writes changed positions with all others in one commit. Raises LakeConflictError if another run has
+        changed the table since it was read."""
+        wanted = self.known | {position.topic_id: position for position in changed}
+        rows = [
+            {
+                "cluster": self._cluster,
+                "topic": position.topic,
+                "topic_id": position.topic_id,
+                "batch": position.batch,
+                "partition": partition,
+                "start": position.starts[partition],
+                "end": end,
+            }
+            for position in wanted.values()
+            for partition, end in position.ends.items()
+        ]
+        table = self._lake.spark.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA)).coalesce(1)
+        writer = table.write.format("delta").partitionBy("cluster")
+        if self._lake.exists(POSITIONS):
+            condition = f"cluster = '{literal(self._cluster)}'"
+            writer = writer.mode("overwrite").option("replaceWhere", condition)
+        else:
+            writer = writer.mode("append")
+        writer = writer.option("txnAppId", self._application).option("txnVersion", self._revision + 1)
+        with conflicts():
+            writer.save(self._lake.path(POSITIONS))
+        # Delta skips a commit with a revision that another run has committed already.
+        self.load()
+        if self.known != wanted:
+            raise LakeConflictError("another run has written to the lake meanwhile")

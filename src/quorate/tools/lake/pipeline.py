@@ -1,0 +1,126 @@
+"""quorate-pipeline: the metadata history of clusters as tables in a lake, and questions to them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from quorate.lazy import lazy_module, lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
+from quorate.tools.lake.doctor import add_doctor
+from quorate.tools.lake.generate import add_generate
+from quorate.tools.lake.options import add_lake
+from quorate.tools.lake.questions import add_questions
+from quorate.tools.lake.report.command import add_report
+from quorate.tools.lake.topic_options import add_topics
+from quorate.tools.lake.upkeep import add_upkeep
+
+if TYPE_CHECKING:
+    from pyspark import sql
+
+    from quorate.pipeline import session, sources
+    from quorate.pipeline.tables import lake as lakes
+    from quorate.pipeline.tables import update
+    from quorate.tools.client import options as client
+else:
+    sql = lazy_module("pyspark.sql")
+    session, sources = lazy_modules("quorate.pipeline", "session", "sources")
+    lakes, update = lazy_modules("quorate.pipeline.tables", "lake", "update")
+    client = lazy_module("quorate.tools.client.options")
+
+INTERVAL_S = 5.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script."""
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser("quorate-pipeline", "The metadata history of Kafka clusters as Delta tables.")
+    parser.add_version()
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands)
+    add_upkeep(commands)
+    add_questions(commands)
+    add_report(commands)
+    add_topics(commands, lambda: _session(topics=True))
+    add_generate(commands)
+    add_doctor(commands)
+    args = parser.parse_args(argv)
+    if "run_on_lake" not in args:
+        status: int = args.run(args)
+        return status
+    with _session() as spark:
+        args.run_on_lake(lakes.Lake(spark, args.lake), args)
+    return 0
+
+
+def _add_run(commands: Any) -> None:
+    command = commands.add_parser("run", help="read what is new, and bring all tables up to date")
+    command.add_argument(
+        "--source",
+        required=True,
+        metavar="DIRECTORY|controllers://HOST:PORT,...",
+        help="metadata logs, the folder of a node or a cluster (running or not), or a live quorum",
+    )
+    add_lake(command)
+    command.add_argument(
+        "--command-config", "-c", metavar="FILE", help="properties of the client, for a live quorum"
+    )
+    command.add_argument("--follow", action="store_true", help="continue until Ctrl-C")
+    command.add_argument(
+        "--interval", type=float, default=INTERVAL_S, metavar="SECONDS",
+        help=f"how often --follow looks for new records ({INTERVAL_S:g})",
+    )  # fmt: skip
+    command.set_defaults(run_on_lake=_run)
+
+
+@contextmanager
+def _session(*, topics: bool = False) -> Iterator[sql.SparkSession]:
+    """A session for one command, with `topics` that of a long job with Spark's Kafka connector. One that the
+    process has already is used and not stopped."""
+    try:
+        borrowed = sql.SparkSession.getActiveSession() is not None
+        spark = session.local_session("quorate-pipeline", lake=True, topics=topics, long=topics)
+    except ModuleNotFoundError as error:
+        raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
+    try:
+        yield spark
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith("quorate."):
+            raise
+        raise ToolError(f"Error: {_reason(error)}") from error
+    finally:
+        if not borrowed:
+            spark.stop()
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error that has the reason. Errors of Spark tasks contain a worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    starts = ("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError")
+    worker = [line for line in lines if line.startswith(starts)]
+    return (worker or lines or [type(error).__name__])[0]
+
+
+def _run(lake: lakes.Lake, args: argparse.Namespace) -> None:
+    with closing(sources.open_source(args.source, client.read_properties(args.command_config))) as source:
+        while True:
+            done = update.update(lake, source, args.cluster, report=lambda text: print(text, flush=True))
+            if not args.follow:
+                if done.end == done.start:
+                    print(f"{done.cluster}: nothing is new, applied up to offset {done.end - 1}")
+                return
+            while source.extent(done.end).end == done.end:
+                time.sleep(args.interval)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

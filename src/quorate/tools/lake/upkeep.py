@@ -1,0 +1,127 @@
+"""The commands of quorate-pipeline that keep a lake small: compact, expire, migrate."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from quorate.lazy import lazy_modules
+from quorate.tools.command_line import ToolError
+from quorate.tools.times import parse_datetime
+
+if TYPE_CHECKING:
+    from quorate.pipeline.tables import lake as lakes
+    from quorate.pipeline.tables import schema, update, upkeep
+    from quorate.pipeline.tables.lake import Lake
+else:
+    lakes, schema, update, upkeep = lazy_modules(
+        "quorate.pipeline.tables", "lake", "schema", "update", "upkeep"
+    )
+
+RETAIN_HOURS: Final = 168
+
+_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes"}
+
+
+def add_upkeep(commands: Any) -> None:
+    """Adds the commands to the parser."""
+    parser = _command(commands, "compact", "join small files, and delete those that no table refers to")
+    parser.add_argument(
+        "--retain-hours", type=float, default=RETAIN_HOURS, metavar="HOURS",
+        help=f"keep files for so long that no table refers to any more ({RETAIN_HOURS})",
+    )  # fmt: skip
+    parser.set_defaults(run_on_lake=_compact)
+    parser = _command(commands, "expire", "remove old events; states and histories stay as they are")
+    parser.add_argument("--cluster", metavar="NAME", help="only this cluster (default: all)")
+    parser.add_argument(
+        "--older-than", required=True, metavar="AGE|TIME", type=moment,
+        help="such as 90d, 12h, or 2026-11-21T09:20:54 in UTC",
+    )  # fmt: skip
+    parser.set_defaults(run_on_lake=_expire)
+    parser = _command(commands, "migrate", "bring tables of an older release to the schema of this one")
+    parser.set_defaults(run_on_lake=_migrate)
+
+
+def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    parser.add_argument("--lake", required=True, metavar="DIRECTORY", help="the directory of the tables")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, and do nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="perform the plan without asking")
+    return parser
+
+
+def moment(text: str) -> datetime:
+    """The time of an age or a time in ISO 8601, in UTC unless it names a zone."""
+    age = re.fullmatch(r"(\d+)([dhm])", text)
+    if age is not None:
+        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        return parse_datetime(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is neither an age such as 90d nor a time such as 2026-11-21T09:20:54"
+        ) from None
+
+
+def _is_confirmed(args: argparse.Namespace) -> bool:
+    """Asks on a terminal. Raises ToolError if nobody can be asked, or the answer is no."""
+    if args.dry_run or args.yes:
+        return not args.dry_run
+    sys.stdout.flush()
+    if not sys.stdin.isatty():
+        raise ToolError("Nothing was done: give --yes to perform the plan, or --dry-run to show it only.")
+    if input("Proceed? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ToolError("Nothing was done.")
+    return True
+
+
+def _compact(lake: Lake, args: argparse.Namespace) -> None:
+    found = list(upkeep.files(lake))
+    for each in found:
+        print(f"{each.table}: {each.count} files, {_size(each.size_bytes)}: {_joined(each.small)}")
+    print(f"Files that no table has referred to for {args.retain_hours:g} hours are deleted.")
+    if not _is_confirmed(args):
+        return
+    for each in found:
+        upkeep.compact(lake, each.table, args.retain_hours)
+    for after in upkeep.files(lake):
+        print(f"{after.table}: {after.count} files, {_size(after.size_bytes)}")
+
+
+def _joined(small: int) -> str:
+    return f"{small} are small and joined" if small else "nothing to join"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
+
+
+def _expire(lake: Lake, args: argparse.Namespace) -> None:
+    clusters = lake.clusters() if args.cluster is None else [args.cluster]
+    found = [upkeep.older_than(lake, cluster, args.older_than) for cluster in clusters]
+    for each in found:
+        print(
+            f"{each.cluster}: {each.records} events before offset {each.offset} are older than "
+            f"{args.older_than.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
+    found = [each for each in found if each.records]
+    if not found or not _is_confirmed(args):
+        return
+    for each in found:
+        upkeep.expire(lake, each, print)
+        print(f"{each.cluster}: removed. Their files are deleted by quorate-pipeline compact.")
+
+
+def _migrate(lake: Lake, args: argparse.Namespace) -> None:
+    found = schema.outdated(lake)
+    if not found:
+        print(f"{lake.folder} has schema {lakes.SCHEMA}: there is nothing to do.")
+        return
+    for cluster, version in found.items():
+        for step in schema.MIGRATIONS[version - 1 :]:
+            print(f"{cluster}: schema {step.schema - 1} to {step.schema}: {step.meaning}")
+    if _is_confirmed(args):
+        update.migrate_all(lake, print)

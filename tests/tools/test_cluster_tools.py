@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from quorate.admin.errors import NetError
+from quorate.admin.types import ClusterDescription, Features, FeatureUpgrade, Node
 from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, LATEST_STABLE_LEVEL, LEVELS
+from quorate.tools.cluster.features import unnamed_blockers
 from tests.tools.shell import Shell, sh
 
 __all__ = ["sh"]  # a fixture
@@ -322,6 +327,50 @@ def test_features_and_versions(sh: Shell) -> None:
     )
     assert "\tJoinGroup(11): 0 to 9 [usable: 9],\n" in versions
     assert sh("cluster", "api-versions") == versions
+
+
+def test_an_upgrade_that_is_refused_names_every_node_that_blocks(sh: Shell) -> None:
+    words = ("upgrade", "--feature", "metadata.version=40", "--feature", "share.version=9", "--dry-run")
+    done = sh.plain("features", "--bootstrap-server", sh.servers, *words)
+    assert done.status == 1
+    for blocker in ("Local controller 1 only supports versions", "Broker 1 only supports versions 0-2"):
+        assert blocker in done.out
+    assert "kafka-cluster unregister --id ID" in done.out
+    assert " supports metadata.version " not in done.out  # the controller has named each node
+
+
+class OldCluster:
+    """The part of an admin client that names the blockers, where a controller names only the first one."""
+
+    def __init__(self, *supported: int | NetError) -> None:
+        self.supported = supported
+
+    async def describe_cluster(self) -> ClusterDescription:
+        nodes = tuple(Node(number, "h", number) for number in range(1, len(self.supported) + 1))
+        return ClusterDescription("c", 1, nodes)
+
+    async def describe_features(self, node: Node) -> Features:
+        highest = self.supported[node.id - 1]
+        if isinstance(highest, NetError):
+            raise highest
+        return Features({"share.version": (0, highest)}, {}, -1)
+
+
+@pytest.mark.parametrize(
+    ("supported", "named", "lines"),
+    [
+        ((2, 2), "", []),
+        ((1, 2, 0), "", ["Broker 1 supports share.version 0 to 1, not 2.", "Broker 3 supports share.version 0 to 0, not 2."]),
+        ((1, 1), "Broker 1 only supports versions 0-1", ["Broker 2 supports share.version 0 to 1, not 2."]),
+        ((2, NetError("it is away")), "", ["Broker 2 cannot be asked: it is away"]),
+    ],
+)  # fmt: skip
+def test_nodes_that_an_error_does_not_name_are_asked(
+    supported: tuple[int | NetError, ...], named: str, lines: list[str]
+) -> None:
+    updates = {"share.version": (2, FeatureUpgrade.UPGRADE)}
+    admin: Any = OldCluster(*supported)
+    assert asyncio.run(unnamed_blockers(admin, False, updates, named)) == lines
 
 
 def test_a_controller_is_unregistered(sh: Shell) -> None:

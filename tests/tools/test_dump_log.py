@@ -121,6 +121,20 @@ def test_a_record_that_does_not_decode_does_not_end_the_dump(
     assert '"name":"t"' in out
 
 
+def test_who_made_a_change_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    who = r.NoOpRecord(principal="User:ann", client_id="admin", address="10.0.0.7", api=19)
+    own = r.NoOpRecord(reason="session of broker 3 at epoch 27 expired")
+    values = [encode_record(record, 0) for record in (who, own)]
+    batch = build_metadata_batch(values, base_offset=0, leader_epoch=1, timestamp=5)
+    assert main(["--cluster-metadata-decoder", "--files", str(segment(tmp_path, batch))]) == 0
+    out = capsys.readouterr().out
+    assert (
+        'payload: {"type":"NO_OP_RECORD","version":0,"data":{"principal":"User:ann","clientId":"admin",'
+        '"address":"10.0.0.7","api":19}}\n'
+    ) in out
+    assert '"data":{"reason":"session of broker 3 at epoch 27 expired"}}\n' in out
+
+
 def test_control_records_are_decoded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change = LeaderChangeMessage(leader_id=3, voters=[LeaderChangeMessage.Voter(voter_id=3)]).encode(0)
     path = segment(tmp_path, build_control_batch([(2, change), (9, b"?")], timestamp=5))

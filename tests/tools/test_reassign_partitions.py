@@ -194,7 +194,8 @@ def test_throttles_of_a_broker_that_is_down_are_named_with_the_remedy(
     admin.incremental_alter_configs({topic_resource: [throttle]})
     found = done(sh, "--cancel", "--reassignment-json-file", plan)
     assert found.status == 1
-    assert "Node 3 is not available. Start the broker, or use kafka-configs --bootstrap-con" in found.err
+    assert "Node 3 is not available. Those that are: 1, 2." in found.err
+    assert "Start the broker, or use kafka-configs --bootstrap-con" in found.err
     assert "--entity-name 3 --delete-config leader.replication.throttled.rate,follower" in found.err
     wait_for_configs(admin, *topic_resource, {})
 

@@ -62,6 +62,7 @@ class AdminClient:
         self.delete_topics = topics.delete_topics
         self.list_topics = topics.list_topics
         self.describe_topics = topics.describe_topics
+        self.describe_all_topics = topics.describe_all_topics
         self.create_partitions = topics.create_partitions
         self.leaders = topics.leaders
         self.list_offsets = topics.list_offsets
@@ -72,6 +73,7 @@ class AdminClient:
         log_dirs = LogDirOperations(self.transport)
         self.describe_log_dirs = log_dirs.describe_log_dirs
         self.describe_replica_log_dirs = log_dirs.describe_replica_log_dirs
+        self.describe_replica_sizes = log_dirs.describe_replica_sizes
         self.alter_replica_log_dirs = log_dirs.alter_replica_log_dirs
         configs = ConfigOperations(self.transport)
         self.describe_configs = configs.describe_configs

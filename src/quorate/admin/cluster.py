@@ -20,9 +20,8 @@ from quorate.admin.types import (
 )
 from quorate.net.errors import RequestTimedOut
 from quorate.protocol import messages
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Request
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 class ClusterOperations:
@@ -258,4 +257,6 @@ def _replica(state: Any) -> QuorumReplica:
         log_end_offset=state.log_end_offset,
         last_fetch_ms=state.last_fetch_timestamp,
         last_caught_up_ms=state.last_caught_up_timestamp,
+        snapshot_end_offset=state.snapshot_end_offset,
+        start_time_ms=state.start_time_ms,
     )

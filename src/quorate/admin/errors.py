@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.admin.explanations import EXPLANATIONS
 from quorate.net.errors import KafkaConnectionError, NetError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -30,33 +31,6 @@ _IRREGULAR = {
 }
 
 
-_TEXTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
-    ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id.",
-    ErrorCode.GROUP_ID_NOT_FOUND: "The group does not exist.",
-    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "A member of the group reads this topic.",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is outside of what the partition holds.",
-    ErrorCode.LEADER_NOT_AVAILABLE: "The partition has no leader now.",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "A topic with this name exists already.",
-    ErrorCode.UNSUPPORTED_VERSION: "The cluster does not serve this version of the API.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not allowed for the cluster.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Not allowed for the topic.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Not allowed for the group.",
-    ErrorCode.SECURITY_DISABLED: "The cluster has no authorizer (authorizer.class.name).",
-    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "Delegation tokens are disabled on the cluster "
-    "(delegation.token.secret.key).",
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "There is no delegation token with this HMAC.",
-    ErrorCode.DELEGATION_TOKEN_EXPIRED: "The delegation token has expired.",
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "The principal is neither owner nor renewer of the delegation "
-    "token.",
-    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "Delegation tokens are served only over SASL or mutual "
-    "TLS, and not to who is authenticated by a token.",
-}
-"""The texts of codes, for responses without a message."""
-
-
 def exception_name(code: ErrorCode) -> str:
     """Returns the name of the Java exception for a code."""
     known = _IRREGULAR.get(code)
@@ -66,13 +40,12 @@ def exception_name(code: ErrorCode) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Returns the text of an error: the message of the server, or else the meaning of the code."""
+    """Returns the text of an error: the message of the server, or else cause and remedy of the code."""
     if isinstance(error, KafkaError):
-        return (
-            error.message
-            or _TEXTS.get(error.code)
-            or error.code.name.lower().replace("_", " ").capitalize() + "."
-        )
+        if error.message:
+            return error.message
+        explanation = EXPLANATIONS.get(error.code)
+        return str(explanation or error.code.name.lower().replace("_", " ").capitalize() + ".")
     return str(error) or type(error).__name__
 
 

@@ -46,27 +46,47 @@ class LogDirOperations:
 
         A broker does not report replicas in a directory that is offline.
         """
+        return {
+            TopicPartitionReplica(*tp, broker_id): _directories(tp, dirs)
+            for broker_id, (partitions, dirs) in (await self._directories_of(replicas)).items()
+            for tp in partitions
+        }
+
+    async def describe_replica_sizes(
+        self, replicas: Iterable[TopicPartitionReplica]
+    ) -> dict[TopicPartitionReplica, int]:
+        """Returns the bytes of each replica. One that its broker does not have is left out."""
+        return {
+            TopicPartitionReplica(*tp, broker_id): directory.replicas[tp].size
+            for broker_id, (partitions, dirs) in (await self._directories_of(replicas)).items()
+            for directory in dirs
+            for tp in partitions
+            if tp in directory.replicas
+        }
+
+    async def _directories_of(
+        self, replicas: Iterable[TopicPartitionReplica]
+    ) -> dict[int, tuple[list[TopicPartition], list[LogDirDescription]]]:
+        """Returns the partitions of each broker, and its directories with these partitions only."""
         by_broker: dict[int, list[TopicPartition]] = {}
         for replica in replicas:
             by_broker.setdefault(replica.broker_id, []).append(
                 TopicPartition(replica.topic, replica.partition)
             )
 
-        async def one(
-            broker_id: int, partitions: list[TopicPartition]
-        ) -> dict[TopicPartitionReplica, ReplicaLogDirInfo]:
+        async def one(broker_id: int, partitions: list[TopicPartition]) -> list[LogDirDescription]:
             topics = [
                 messages.DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=indexes)
                 for name, indexes in by_topic(partitions).items()
             ]
             answer = await self._describe(broker_id, messages.DescribeLogDirsRequest(topics=topics))
-            dirs = [_description(found, None) for found in answer.results]
-            return {TopicPartitionReplica(*tp, broker_id): _directories(tp, dirs) for tp in partitions}
+            return [_description(found, None) for found in answer.results]
 
-        found: dict[TopicPartitionReplica, ReplicaLogDirInfo] = {}
-        for answer in await asyncio.gather(*(one(*entry) for entry in by_broker.items())):
-            found |= answer
-        return found
+        answers = await asyncio.gather(*(one(*entry) for entry in by_broker.items()))
+        return {
+            broker_id: (by_broker[broker_id], dirs)
+            for broker_id, dirs in zip(by_broker, answers, strict=True)
+        }
 
     async def _describe(self, broker_id: int, request: messages.DescribeLogDirsRequest) -> Any:
         def look(answer: Any) -> None:
@@ -157,11 +177,12 @@ def _directories(tp: TopicPartition, dirs: Iterable[LogDirDescription]) -> Repli
 _MOVE_ERRORS = {
     ErrorCode.LOG_DIR_NOT_FOUND: "broker {broker} has no log directory {path}; "
     "`kafka-log-dirs --describe --broker-list {broker}` lists its directories",
-    ErrorCode.KAFKA_STORAGE_ERROR: "the log directory {path} of broker {broker} is offline",
+    ErrorCode.KAFKA_STORAGE_ERROR: "a log directory of broker {broker} is offline; `kafka-log-dirs --describe "
+    "--broker-list {broker}` shows which one",
     ErrorCode.REPLICA_NOT_AVAILABLE: "broker {broker} does not have a replica of {partition}",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no partition {partition}",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: "the log directory {path} of broker {broker} is cordoned; remove it "
     "from cordoned.log.dirs first",
-    ErrorCode.OPERATION_NOT_ATTEMPTED: "broker {broker} does not support moves between log directories",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the name of the topic of {partition} is too long for the directory "
     "of a future replica",
 }

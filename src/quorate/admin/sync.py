@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -45,11 +45,21 @@ class AdminClient:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Takes the arguments of the asyncio client. Raises ValueError for a malformed address."""
+        self._start(lambda: AsyncAdminClient(*args, **kwargs))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], **kwargs: Any) -> Self:
+        """Takes the arguments of the method of this name of the asyncio client, and raises its errors."""
+        client = cls.__new__(cls)
+        client._start(lambda: AsyncAdminClient.from_properties(properties, **kwargs))
+        return client
+
+    def _start(self, create: Callable[[], AsyncAdminClient]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="quorate-admin", daemon=True)
         self._thread.start()
         try:
-            self._client = self._run(_create(args, kwargs))
+            self._client = self._run(_create(create))
         except BaseException:
             self._stop()
             raise
@@ -66,6 +76,7 @@ class AdminClient:
     delete_topics = _blocking(TopicOperations.delete_topics)
     list_topics = _blocking(TopicOperations.list_topics)
     describe_topics = _blocking(TopicOperations.describe_topics)
+    describe_all_topics = _blocking(TopicOperations.describe_all_topics)
     create_partitions = _blocking(TopicOperations.create_partitions)
     leaders = _blocking(TopicOperations.leaders)
     list_offsets = _blocking(TopicOperations.list_offsets)
@@ -74,6 +85,7 @@ class AdminClient:
     list_partition_reassignments = _blocking(ReassignmentOperations.list_partition_reassignments)
     describe_log_dirs = _blocking(LogDirOperations.describe_log_dirs)
     describe_replica_log_dirs = _blocking(LogDirOperations.describe_replica_log_dirs)
+    describe_replica_sizes = _blocking(LogDirOperations.describe_replica_sizes)
     alter_replica_log_dirs = _blocking(LogDirOperations.alter_replica_log_dirs)
     describe_configs = _blocking(ConfigOperations.describe_configs)
     incremental_alter_configs = _blocking(ConfigOperations.incremental_alter_configs)
@@ -129,5 +141,5 @@ class AdminClient:
         self.close()
 
 
-async def _create(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncAdminClient:
-    return AsyncAdminClient(*args, **kwargs)
+async def _create(create: Callable[[], AsyncAdminClient]) -> AsyncAdminClient:
+    return create()

@@ -101,17 +101,7 @@ class TopicOperations:
                 if topic.error_code:
                     raise unknown_topic(topic.error_code, topic.name or "")
                 partitions = tuple(
-                    PartitionDescription(
-                        partition=p.partition_index,
-                        leader=p.leader_id,
-                        replicas=tuple(p.replica_nodes),
-                        isr=tuple(p.isr_nodes),
-                        leader_epoch=p.leader_epoch,
-                        offline=tuple(p.offline_replicas),
-                        elr=None if p.eligible_leader_replicas is None else tuple(p.eligible_leader_replicas),
-                        last_known_elr=None if p.last_known_elr is None else tuple(p.last_known_elr),
-                    )
-                    for p in topic.partitions
+                    _partition(p, p.eligible_leader_replicas, p.last_known_elr) for p in topic.partitions
                 )
                 name = topic.name or ""
                 before = found[name].partitions if name in found else ()
@@ -125,26 +115,12 @@ class TopicOperations:
             )
         return found
 
+    async def describe_all_topics(self) -> dict[str, TopicDescription]:
+        """Returns all topics with their partitions, from one response."""
+        return _descriptions(await self.transport.call(messages.MetadataRequest(topics=None)))
+
     async def _describe_by_metadata(self, names: Sequence[str]) -> dict[str, TopicDescription]:
-        answer = await self._metadata(names)
-        found = {}
-        for topic in answer.topics:
-            if topic.error_code:
-                raise unknown_topic(topic.error_code, topic.name or "")
-            partitions = tuple(
-                PartitionDescription(
-                    partition=p.partition_index,
-                    leader=p.leader_id,
-                    replicas=tuple(p.replica_nodes),
-                    isr=tuple(p.isr_nodes),
-                    leader_epoch=p.leader_epoch,
-                    offline=tuple(p.offline_replicas),
-                )
-                for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
-            )
-            name = topic.name or ""
-            found[name] = TopicDescription(name, topic.topic_id, topic.is_internal, partitions)
-        return found
+        return _descriptions(await self._metadata(names))
 
     async def _metadata(self, names: Iterable[str]) -> Any:
         topics = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -304,6 +280,36 @@ class TopicOperations:
             if tp not in leaders:
                 done[tp] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return leaders
+
+
+def _partition(
+    p: Any, elr: Sequence[int] | None = None, last_known_elr: Sequence[int] | None = None
+) -> PartitionDescription:
+    """A partition of a Metadata or DescribeTopicPartitions response."""
+    return PartitionDescription(
+        partition=p.partition_index,
+        leader=p.leader_id,
+        replicas=tuple(p.replica_nodes),
+        isr=tuple(p.isr_nodes),
+        leader_epoch=p.leader_epoch,
+        offline=tuple(p.offline_replicas),
+        elr=None if elr is None else tuple(elr),
+        last_known_elr=None if last_known_elr is None else tuple(last_known_elr),
+    )
+
+
+def _descriptions(answer: Any) -> dict[str, TopicDescription]:
+    """Returns the topics of a Metadata response. Raises UNKNOWN_TOPIC_OR_PARTITION for a missing one."""
+    found = {}
+    for topic in answer.topics:
+        if topic.error_code:
+            raise unknown_topic(topic.error_code, topic.name or "")
+        partitions = tuple(
+            _partition(p) for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
+        )
+        name = topic.name or ""
+        found[name] = TopicDescription(name, topic.topic_id, topic.is_internal, partitions)
+    return found
 
 
 def unknown_topic(code: int, name: str) -> KafkaError:

@@ -23,7 +23,7 @@ from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol import messages
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError, listed
 from quorate.protocol.schema import Request
 
 logger = logging.getLogger("quorate.admin")
@@ -332,7 +332,11 @@ class Transport:
             for node in cluster.nodes:
                 if node.id == node_id:
                     return node.host, node.port
-        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Node {node_id} is not available.")
+        raise KafkaError(
+            ErrorCode.BROKER_NOT_AVAILABLE,
+            f"Node {node_id} is not available.",
+            remedy=f"Those that are: {listed(sorted(node.id for node in cluster.nodes))}.",
+        )
 
     # -- requests with retries
     # ----------------------------------------------------------------------------------------------
@@ -401,9 +405,15 @@ class Transport:
                 self._outdated |= error.code.retriable  # the node is not the controller
                 raise
 
-        return await self.until_answered(
-            one, f"an answer to {type(request).__name__.removesuffix('Request')}", final
-        )
+        try:
+            return await self.until_answered(
+                one, f"an answer to {type(request).__name__.removesuffix('Request')}", final
+            )
+        except RequestTimedOut as error:
+            connected = error.__cause__ is None or isinstance(error.__cause__, RequestTimedOut)
+            if self.endpoint_type != BROKERS or not connected:
+                raise
+            raise RequestTimedOut(f"{str(error).removesuffix('.')}. {_MAYBE_NO_CONTROLLER}") from error
 
     async def controller_address(self) -> tuple[str, int]:
         """Connects to the active controller and returns its address.
@@ -417,7 +427,11 @@ class Transport:
                 # A follower may still name a leader that is gone.
                 await self._reach((node.host, node.port), CONTROLLER_CONNECT_TIMEOUT_S)
                 return node.host, node.port
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "No active controller is known.")
+        raise KafkaError(
+            ErrorCode.NOT_CONTROLLER,
+            "No active controller is known.",
+            remedy="kafka-metadata-quorum describe --status shows the voters and which of them fetch.",
+        )
 
     async def call_node(
         self, node_id: int, request: Request, check: Callable[[Any], None] | None = None
@@ -437,6 +451,12 @@ class Transport:
         return await self.until_answered(
             one, f"an answer to {type(request).__name__.removesuffix('Request')}"
         )
+
+
+_MAYBE_NO_CONTROLLER = (
+    "If it waits for the active controller, "
+    "kafka-metadata-quorum describe --status shows whether there is one."
+)
 
 
 def timed_out(what: str, last: Exception | None) -> RequestTimedOut:

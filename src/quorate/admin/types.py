@@ -199,13 +199,21 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A replica of the metadata log. Times are in ms since 1970, and -1 if unknown."""
+    """A replica of the metadata log. Times are in ms since 1970, and -1 if unknown. `snapshot_end_offset` is that of
+    its newest snapshot, -1 if it has none or is Apache Kafka's, and `start_time_ms` that of its process, 0 if
+    unknown."""
 
     replica_id: int
     directory_id: bytes
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    snapshot_end_offset: int = -1
+    start_time_ms: int = 0
+
+
+FETCHING_MS = 3000
+"""A replica that fetched within this time runs: it fetches at least every half second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +232,14 @@ class QuorumInfo:
     them, as Apache Kafka's.
     """
     removing: tuple[tuple[int, bytes], ...] | None = None
+
+    def silent_ms(self, replica: QuorumReplica) -> int | None:
+        """Returns the time since the last Fetch of a replica, by the leader's clock. It is FETCHING_MS or more if it
+        never fetched from this leader, and None if the leader reports no times (DescribeQuorum version 0)."""
+        now_ms = max((r.last_fetch_ms for r in self.voters if r.replica_id == self.leader_id), default=-1)
+        if now_ms < 0 or replica.replica_id == self.leader_id:
+            return 0 if replica.replica_id == self.leader_id else None
+        return max(0, now_ms - replica.last_fetch_ms)
 
 
 @dataclass(frozen=True, slots=True)

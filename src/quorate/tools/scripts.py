@@ -62,6 +62,7 @@ MODULES = {
     "log_dirs": "cluster.log_dirs",
     "metadata_quorum": "quorum.metadata_quorum",
     "metadata_shell": "shell.metadata_shell",
+    "pipeline": "lake.pipeline",
     "quorate": "quorate",
     "reassign_partitions": "reassign.reassign_partitions",
     "server_start": "server_start",

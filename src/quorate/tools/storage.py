@@ -87,7 +87,7 @@ def _parser() -> Parser:
     quorum.add_argument(
         "--initial-controllers", "-I", "--controller-quorum-voters", dest="initial_controllers",
         help="The voters of a new dynamic quorum, the same text on every node: id@host:port:directoryId,... "
-        "(id-directoryId@host:port is taken too).",
+        "(id-directoryId@host:port is taken too). A directory id may be omitted.",
     )  # fmt: skip
     form.set_defaults(run=_format)
 

@@ -200,6 +200,33 @@ async def _update(admin: AdminClient, args: argparse.Namespace, updates: Updates
         else:
             done = "disabled." if args.command == "disable" else f"{args.command}d to {level}."
             print(f"{feature} {'can be' if args.dry_run else 'was'} {done}")
+    if failed and args.command == "upgrade":
+        named = " ".join(error_text(error) for error in results.values() if error is not None)
+        for line in await unnamed_blockers(admin, args.bootstrap_controller is not None, updates, named):
+            print(line)
     if failed:
         raise ToolError(f"{failed} out of {len(updates)} operation(s) failed.")
     return 0
+
+
+async def unnamed_blockers(admin: AdminClient, controllers: bool, updates: Updates, named: str) -> list[str]:
+    """Returns a line for each node that blocks an upgrade and that the errors do not name.
+
+    Apache Kafka's controller names only the first node. The nodes that the bootstrap servers list are asked:
+    brokers, or with --bootstrap-controller controllers.
+    """
+    kind = "Controller" if controllers else "Broker"
+    found = []
+    for node in (await admin.describe_cluster()).nodes:
+        if f"{kind} {node.id} " in named or (controllers and f"Local controller {node.id} " in named):
+            continue
+        try:
+            supported = (await admin.describe_features(node)).supported
+        except (KafkaError, NetError) as error:
+            found.append(f"{kind} {node.id} cannot be asked: {error_text(error)}")
+            continue
+        for feature, (level, _) in updates.items():
+            low, high = supported.get(feature, (0, 0))
+            if not low <= level <= high:
+                found.append(f"{kind} {node.id} supports {feature} {low} to {high}, not {level}.")
+    return found

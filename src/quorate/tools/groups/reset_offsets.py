@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from quorate.admin.errors import ErrorCode, KafkaError
 from quorate.admin.topics import EARLIEST, LATEST
 from quorate.admin.types import OffsetAndMetadata, TopicPartition
 from quorate.tools.command_line import Parser, ToolError
+from quorate.tools.times import epoch_ms, parse_datetime
 
 SCENARIOS = (
     "to_offset", "to_earliest", "to_latest", "to_datetime", "by_duration", "to_current", "shift_by",
@@ -27,8 +27,6 @@ SCENARIOS = (
 Plan = dict[TopicPartition, int]
 Scope = Callable[[AdminClient, argparse.Namespace, str], Awaitable[list[TopicPartition]]]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?\d+)D)?(?:T(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?"
@@ -81,10 +79,9 @@ def duration_ms(text: str) -> int:
 def datetime_ms(text: str) -> int:
     """Returns a date and time in milliseconds since 1970. Raises ToolError."""
     try:
-        when = datetime.fromisoformat(text)
+        return epoch_ms(parse_datetime(text))
     except ValueError:
         raise ToolError(f"Unparseable date: {text}") from None
-    return ((when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
 async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequence[str], scope: Scope) -> int:

@@ -6,8 +6,9 @@
     controller_config     reads what `add-controller` needs from a controller's configuration
     remove_controller     `remove-controller`
     status                `quorate status`
+    status_options        its options
     leader_wait           ends a request with a useful error when the quorum has no leader
     endpoints             the text form of a controller's endpoint
 
-`quorate.tools.quorate` imports `status`. Nothing else imports this package.
+`quorate.tools.quorate` imports `status_options`. Nothing else imports this package.
 """

@@ -82,8 +82,8 @@ async def _check_kraft_version(admin: AdminClient) -> None:
     """Raises ToolError if kraft.version is 0, at which voters cannot be changed."""
     if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
         raise ToolError(
-            "org.apache.kafka.common.errors.UnsupportedVersionException: changing the voters needs "
-            "kraft.version 1, but the cluster is at 0; upgrade it first: "
+            "org.apache.kafka.common.errors.UnsupportedVersionException: Cluster doesn't support "
+            "adding voter because the kraft.version feature is 0. Upgrade it first: "
             "kafka-features upgrade --feature kraft.version=1"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from quorate.admin.client import AdminClient
@@ -23,12 +23,19 @@ PROBE_TIMEOUT_S = 2.0
 """How long each bootstrap server may then take to answer."""
 
 
-async def with_leader(admin: AdminClient, args: argparse.Namespace, work: Coroutine[Any, Any, T]) -> T:
+async def with_leader(
+    admin: AdminClient,
+    args: argparse.Namespace,
+    work: Coroutine[Any, Any, T],
+    *,
+    report: Callable[[str], None] | None = None,
+) -> T:
     """Returns the result of `work`, or raises ToolError early if the quorum has no leader.
 
     `work` is a read-only request, because it may be cancelled. While it has no result, the bootstrap
     servers are probed for the leader. If at least one answers and none leads, the error shows all their
-    answers. A user who sets default.api.timeout.ms gets that timeout instead.
+    answers. With `report`, that text is reported once instead, and `work` continues. A user who sets
+    default.api.timeout.ms gets that timeout instead.
     """
     if "default.api.timeout.ms" in read_properties(args.command_config):
         return await work
@@ -48,10 +55,14 @@ async def with_leader(admin: AdminClient, args: argparse.Namespace, work: Corout
             lines = [
                 f"  {where}: {_error_text(error)}" for where, error in answers.items() if error is not None
             ]
-            raise ToolError(
+            text = (
                 f"No leader of the metadata quorum has answered within {LEADER_TIMEOUT_S:g} s. The "
                 "responses:\n" + "\n".join(lines)
             )
+            if report is None:
+                raise ToolError(text)
+            report(text)
+            return await task
     finally:
         if not task.done():
             task.cancel()

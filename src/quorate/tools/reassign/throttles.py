@@ -6,7 +6,7 @@ the sources of each move on the leader's side, and its destinations on the follo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate.admin.client import AdminClient
@@ -57,7 +57,10 @@ def proposed_moves(
 
 
 async def throttle_reassignments(
-    admin: AdminClient, moves: Mapping[TopicPartition, PartitionMove], rate: int
+    admin: AdminClient,
+    moves: Mapping[TopicPartition, PartitionMove],
+    rate: int,
+    say: Callable[[str], None] = print,
 ) -> None:
     """Limits the rate of moves between brokers, in bytes per second for each broker."""
     topics: dict[str, tuple[set[str], set[str]]] = {}
@@ -77,7 +80,7 @@ async def throttle_reassignments(
     )
     brokers = {broker for move in moves.values() for broker in move.sources | move.destinations}
     await _apply(admin, _rates(brokers, (LEADER_RATE, FOLLOWER_RATE), rate))
-    print(f"The inter-broker throttle limit was set to {rate} B/s")
+    say(f"The inter-broker throttle limit was set to {rate} B/s")
 
 
 async def throttle_log_dir_moves(admin: AdminClient, brokers: Iterable[int], rate: int) -> None:
@@ -86,14 +89,16 @@ async def throttle_log_dir_moves(admin: AdminClient, brokers: Iterable[int], rat
     print(f"The replica-alter-dir throttle limit was set to {rate} B/s")
 
 
-async def clear_throttles(admin: AdminClient, brokers: Iterable[int], topics: Iterable[str]) -> None:
+async def clear_throttles(
+    admin: AdminClient, brokers: Iterable[int], topics: Iterable[str], say: Callable[[str], None] = print
+) -> None:
     """Removes all limits of brokers and topics.
 
     A plan does not name the brokers that were sources of its moves, therefore callers pass all brokers.
     Raises ToolError after all others are removed if some cannot be.
     """
     ids, names = sorted(set(brokers)), sorted(set(topics))
-    print(f"Clearing broker-level throttles on broker{'' if len(ids) == 1 else 's'} {_joined(ids)}")
+    say(f"Clearing broker-level throttles on broker{'' if len(ids) == 1 else 's'} {_joined(ids)}")
     failures = await _failures(
         admin,
         {
@@ -101,7 +106,7 @@ async def clear_throttles(admin: AdminClient, brokers: Iterable[int], topics: It
             for broker in ids
         },
     )
-    print(f"Clearing topic-level throttles on topic{'' if len(names) == 1 else 's'} {_joined(names)}")
+    say(f"Clearing topic-level throttles on topic{'' if len(names) == 1 else 's'} {_joined(names)}")
     failures += await _failures(
         admin,
         {

@@ -2,7 +2,8 @@
 
     metadata_shell  the tool: options, one command or the interactive shell
     source          reads the metadata from a snapshot, a segment or a metadata log directory
-    follower        reads and follows the metadata of a running quorum
+    quorum_log      fetches the metadata log of a running quorum
+    follower        the metadata of a running quorum, kept up to date
     nodes           the tree of directories and files that shows an image
     texts           registrations and other objects as text
     paths           paths with wildcards
@@ -10,5 +11,5 @@
     columns         names in columns
     interactive     reads lines, with completion and history
 
-No other package imports this one.
+`quorate.tools.changes` and `quorate.tools.operations` import `source` and `quorum_log`.
 """

@@ -7,12 +7,14 @@ files says up to where the log is committed.
 from __future__ import annotations
 
 import mmap
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.metadata.loader import apply_committed, load_snapshot
 from quorate.metadata.snapshot import Snapshot, SnapshotBatch, parse_name, read_snapshot
 from quorate.pipeline.layout import scan
@@ -25,11 +27,21 @@ from quorate.tools.shell.nodes import Control
 Metadata = tuple[MetadataImage, Control]
 
 
+@dataclass(slots=True, frozen=True)
+class SnapshotOfLeader:
+    """A snapshot that a leader sends, and the log that it has."""
+
+    end_offset: int
+    epoch: int
+    log_start_offset: int
+    leader_epoch: int
+
+
 def from_file(path: Path) -> Metadata:
     """Reads a snapshot, or one segment of the log as if the log began with it. Raises ToolError."""
     try:
         if path.suffix == ".log":
-            return _with_log((EMPTY, Control()), [path], 0)
+            return _with_log((EMPTY_WITHOUT_INDEXES, Control()), [path], 0)
         return _from_snapshot(path)
     except OSError as error:
         raise ToolError(f"Cannot read {path}: {error.strerror}") from error
@@ -44,7 +56,7 @@ def from_directory(path: Path) -> Metadata:
     """
     try:
         found = scan(path)
-        metadata: Metadata = EMPTY, Control()
+        metadata: Metadata = EMPTY_WITHOUT_INDEXES, Control()
         start = 0
         if found.snapshots:
             last = found.snapshots[-1]
@@ -62,7 +74,11 @@ def from_directory(path: Path) -> Metadata:
 def image_of(snapshot: Snapshot, end_offset: int, epoch: int) -> Metadata:
     """Returns the image and the control records of a snapshot. Raises MetadataError."""
     image = load_snapshot(
-        end_offset, epoch, snapshot.batches, timestamp_ms=snapshot.last_contained_timestamp_ms
+        end_offset,
+        epoch,
+        snapshot.batches,
+        timestamp_ms=snapshot.last_contained_timestamp_ms,
+        base=EMPTY_WITHOUT_INDEXES,
     )
     return image, Control(snapshot.kraft_version, snapshot.voters)
 
@@ -86,47 +102,69 @@ def _with_log(metadata: Metadata, segments: Iterable[Path], start: int) -> Metad
     return replay.image, replay.control
 
 
-class Replay:
-    """Applies the batches of a log to an image, and reads its control records."""
+class Timeline:
+    """The times at which the batches of a log were appended, by their offsets."""
 
-    def __init__(self, image: MetadataImage, control: Control, end_offset: int) -> None:
-        self.image = image
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._times_ms: list[int] = []
+        self.snapshot_time_ms = -1
+        """The time of the last record in the snapshot before the first batch. -1 without a snapshot."""
+
+    def added(self, batches: Iterable[SnapshotBatch]) -> Iterator[SnapshotBatch]:
+        """Adds the batches behind all others while it yields them."""
+        for batch in batches:
+            self._offsets.append(batch.base_offset)
+            self._times_ms.append(batch.timestamp_ms)
+            yield batch
+
+    def time_of(self, offset: int) -> int | None:
+        """Returns the time of the batch with a record, in ms since 1970. None if it was in the snapshot."""
+        position = bisect_right(self._offsets, offset)
+        return self._times_ms[position - 1] if position else None
+
+
+class LogReader:
+    """Reads the batches of a log from an offset on, and what its control records say."""
+
+    def __init__(self, control: Control, end_offset: int) -> None:
         self.control = control
         self.end_offset = end_offset
         """The offset of the next batch."""
 
-    def take(self, data: bytes, name: str, *, end: int | None = None) -> None:
-        """Applies the complete batches in data from `end_offset` on, up to `end` if given.
+    def batches(
+        self, data: bytes | memoryview, name: str, *, end: int | None = None
+    ) -> Iterator[SnapshotBatch]:
+        """Yields the complete batches in data from `end_offset` on, up to `end` if given.
 
         The data may end in the middle of a batch, because a node may be writing it. Raises MetadataError,
         which names the log.
         """
         try:
-            self.image = apply_committed(self.image, self._new(data, end))
+            for header, batch in iter_batches(data):
+                if header.last_offset < self.end_offset:
+                    continue
+                if end is not None and header.last_offset >= end:
+                    return
+                if not verify_crc(batch):
+                    raise MetadataError(
+                        f"The checksum of the batch at offset {header.base_offset} does not fit"
+                    )
+                if header.base_offset > self.end_offset > 0:
+                    raise MetadataError(f"Offset {self.end_offset} is missing in the log")
+                if header.is_control:
+                    self._read_control(batch)
+                self.end_offset = header.last_offset + 1
+                yield SnapshotBatch(
+                    header.base_offset,
+                    header.last_offset,
+                    header.leader_epoch,
+                    header.max_timestamp,
+                    () if header.is_control else metadata_values(batch),
+                    header.size_bytes,
+                )
         except (KafkaError, DecodeError) as error:
             raise MetadataError(f"{name}: {error}") from error
-
-    def _new(self, data: bytes, end: int | None) -> Iterator[SnapshotBatch]:
-        for header, batch in iter_batches(data):
-            if header.last_offset < self.end_offset:
-                continue
-            if end is not None and header.last_offset >= end:
-                return
-            if not verify_crc(batch):
-                raise MetadataError(f"The checksum of the batch at offset {header.base_offset} does not fit")
-            if header.base_offset > self.end_offset > 0:
-                raise MetadataError(f"Offset {self.end_offset} is missing in the log")
-            if header.is_control:
-                self._read_control(batch)
-            self.end_offset = header.last_offset + 1
-            yield SnapshotBatch(
-                header.base_offset,
-                header.last_offset,
-                header.leader_epoch,
-                header.max_timestamp,
-                () if header.is_control else metadata_values(batch),
-                header.size_bytes,
-            )
 
     def _read_control(self, batch: memoryview) -> None:
         for kind, value in control_records(batch):
@@ -135,3 +173,45 @@ class Replay:
                 self.control = replace(self.control, kraft_version=version)
             elif kind == ControlRecordType.KRAFT_VOTERS:
                 self.control = replace(self.control, voters=VotersRecord.decode(value, 0))
+
+
+class Replay:
+    """Applies the batches of a log to an image, and reads its control records."""
+
+    def __init__(
+        self, image: MetadataImage, control: Control, end_offset: int, timeline: Timeline | None = None
+    ) -> None:
+        """`timeline`, if given, gets the times of the batches."""
+        self.image = image
+        self._timeline = timeline
+        self._log = LogReader(control, end_offset)
+
+    @property
+    def control(self) -> Control:
+        """What the control records say last."""
+        return self._log.control
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next batch."""
+        return self._log.end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record."""
+        return max(self.image.provenance.epoch, 0)
+
+    def take(self, data: bytes, name: str, *, end: int | None = None) -> None:
+        """Applies the complete batches in data from `end_offset` on, up to `end` if given. Raises
+        MetadataError, which names the log."""
+        batches = self._log.batches(data, name, end=end)
+        if self._timeline is not None:
+            batches = self._timeline.added(batches)
+        self.image = apply_committed(self.image, batches)
+
+    def load(self, snapshot: Snapshot, found: SnapshotOfLeader) -> None:
+        """Replaces the image by a snapshot, after which the log continues. Raises MetadataError."""
+        self.image, control = image_of(snapshot, found.end_offset, found.epoch)
+        self._log = LogReader(control, found.end_offset)
+        if self._timeline is not None:
+            self._timeline.snapshot_time_ms = snapshot.last_contained_timestamp_ms

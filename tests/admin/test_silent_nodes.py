@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorate.admin.client import AdminClient
-from quorate.admin.errors import ErrorCode, check
+from quorate.admin.errors import ErrorCode, RequestTimedOut, check
 from quorate.admin.types import NewTopic
 from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -128,6 +128,27 @@ def test_a_successor_that_comes_late_though_only_the_dead_one_was_known_at_first
                 await asyncio.sleep(0.01)
             world.controller = 2
             assert await asyncio.wait_for(after, 3) == {"after": None}
+        await world.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_a_timeout_of_a_broker_that_answers_nothing_names_the_command_that_shows_the_quorum(
+    by_broker: bool,
+) -> None:
+    async def body() -> None:
+        world = World(1)
+        servers = await world.start()
+        where: dict[str, Any] = {"bootstrap_servers" if by_broker else "bootstrap_controllers": servers}
+        async with AdminClient(**where, request_timeout_s=0.1, api_timeout_s=0.5) as admin:
+            await admin.describe_cluster()
+            world.silent.add(1)
+            with pytest.raises(
+                RequestTimedOut, match="Timed out waiting for an answer to CreateTopics"
+            ) as found:
+                await admin.create_topics([NewTopic("t", 1, 1)])
+        assert ("kafka-metadata-quorum describe --status" in str(found.value)) is by_broker
         await world.close()
 
     run(body)

@@ -225,6 +225,7 @@ def test_an_unused_session_is_evicted():
     second = open_session(known, want("b"), now_ms=1001)
     assert second not in (0, first)
     assert known.cache.get(first) is None
+    assert known.cache.evictions == 1
 
 
 def test_a_followers_session_evicts_that_of_a_consumer_and_not_the_reverse():
@@ -233,6 +234,7 @@ def test_a_followers_session_evicts_that_of_a_consumer_and_not_the_reverse():
     follower = open_session(known, want("b"), privileged=True)
     assert follower != 0
     assert open_session(known, want("c")) == 0
+    assert known.cache.evictions == 1
 
 
 @pytest.mark.parametrize(("epoch", "following"), [(0, 1), (1, 2), (0x7FFFFFFF, 1), (-1, -1)])

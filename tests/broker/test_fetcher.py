@@ -218,9 +218,11 @@ def test_an_unexpected_error_of_one_partition_delays_no_other(tmp_path, monkeypa
     assert fetcher is not None
     failed = fetcher._states[topic_id_of("t"), 0]
     assert (failed.failures, failed.delayed_until > pair.loop.time()) == (1, True)
+    assert fetcher.failed_count == 1
     failed.delayed_until = 0.0
     pair.rounds(2)
     assert (pair.log(FOLLOWER, 0).log_end_offset, failed.failures) == (1, 0)
+    assert fetcher.failed_count == 0
     pair.close()
 
 

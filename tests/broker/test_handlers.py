@@ -12,7 +12,6 @@ from quorate.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERA
 from quorate.net import turns
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 from quorate.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -536,24 +535,6 @@ def test_log_directories_are_described(world):
     assert found.keys() == {("t", 0), ("__consumer_offsets", 0)}
     assert found["t", 0].partition_size > 100
     assert found["__consumer_offsets", 0].partition_size == 0  # nobody has written to it: it has no files yet
-
-
-def test_a_move_between_directories_is_answered_with_the_reason_of_its_refusal(world):
-    world.ask(produce("t", (0, batch_of(b"a"))))
-    here = str(world.config.log_dirs[0])
-
-    def move(path, name, partition):
-        topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=name, partitions=[partition])
-        request = AlterReplicaLogDirsRequest(
-            dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic])]
-        )
-        return world.ask(request).results[0].partitions[0].error_code
-
-    assert move(here, "t", 0) == ErrorCode.NONE
-    assert move(here, "t", 1) == ErrorCode.REPLICA_NOT_AVAILABLE
-    assert move("/nowhere", "t", 0) == ErrorCode.LOG_DIR_NOT_FOUND
-    world.logs.cordoned = frozenset(world.config.log_dirs)
-    assert move(here, "t", 0) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_producers_are_described(world):

@@ -118,7 +118,45 @@ def test_waiting_requests_are_counted_by_what_they_wait_for(tmp_path: Path) -> N
         'delayedOperation="Produce"': 1,
         'delayedOperation="DeleteRecords"': 0,
     }
+    assert replicas(broker)["delayedoperationpurgatory_numdelayedoperations"] == sizes
     broker.close()
+
+
+def test_a_request_that_waits_for_several_partitions_is_one(tmp_path: Path) -> None:
+    both = registration(replicas=(1, 2), isr=(1, 2))
+    broker = Broker(tmp_path, image_of({"t": {0: both, 1: both}}))
+    waiting = broker.ask(produce("t", (0, batch_of(b"a")), (1, batch_of(b"b")), timeout_ms=1))
+    found = replicas(broker)
+    produces = 'delayedOperation="Produce"'
+    assert found["delayedoperationpurgatory_purgatorysize"][produces] == 2
+    assert found["delayedoperationpurgatory_numdelayedoperations"][produces] == 1
+    assert topics(broker)["delayedproducemetrics_expires_total"] == {"": 0}
+    broker.wait(waiting, ApiKey.PRODUCE)
+    assert replicas(broker)["delayedoperationpurgatory_numdelayedoperations"][produces] == 0
+    assert topics(broker)["delayedproducemetrics_expires_total"] == {"": 2}
+    broker.close()
+
+
+@pytest.mark.parametrize(("replica", "who"), [(-1, "consumer"), (2, "follower")])
+def test_a_fetch_without_enough_data_until_its_time_is_over_is_counted(
+    tmp_path: Path, replica: int, who: str
+) -> None:
+    broker = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2), isr=(1, 2))}}))
+    broker.ask(produce("t", (0, batch_of(b"a")), acks=1))
+    request = fetch(offset=1, replica=replica)
+    request.max_wait_ms = 1
+    broker.wait(broker.ask(request), ApiKey.FETCH)
+    expected = {'fetcherType="consumer"': 0, 'fetcherType="follower"': 0} | {f'fetcherType="{who}"': 1}
+    assert topics(broker)["delayedfetchmetrics_expires_total"] == expected
+    broker.close()
+
+
+def test_followed_partitions_that_fail_are_counted(broker: Broker) -> None:
+    client = 'clientId="Replica"'
+    assert replicas(broker)["replicafetchermanager_failedpartitionscount"] == {client: 0}
+    broker.replicas.fetchers = SimpleNamespace(failed_count=3, lags=lambda: iter(()))  # type: ignore[assignment]
+    assert replicas(broker)["replicafetchermanager_failedpartitionscount"] == {client: 3}
+    broker.replicas.fetchers = None
 
 
 def test_the_numbers_of_ten_thousand_partitions_are_read_in_slices(tmp_path: Path) -> None:

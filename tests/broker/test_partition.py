@@ -485,8 +485,12 @@ def test_a_waiting_fetch_is_woken_once_for_many_appends(leading, loop):
 
 def test_a_fetch_that_times_out_returns_the_available_bytes(leading, loop):
     partition, _, _ = leading()
-    waiter = DelayedFetch(loop, [partition], 0.01, lambda: False, lambda: "nothing")
+    expired: list[int] = []
+    waiter = DelayedFetch(
+        loop, [partition], 0.01, lambda: False, lambda: "nothing", lambda: expired.append(1)
+    )
     assert loop.run_until_complete(waiter.future) == "nothing"
+    assert expired == [1]
     append(partition, 1, 1)  # nobody is left to wake
 
 

@@ -129,6 +129,7 @@ def test_a_limit_that_is_raised_counts_at_once() -> None:
         ("0:1,1:2,3:1", [0, 3]),
         (" 0:1 , 2:1", [0, 2]),
         ("0:2,1:3", []),
+        ("0:1,1:" + "1" * 5000 + "," + "1" * 5000 + ":1", [0]),
     ],
 )
 def test_a_list_names_the_partitions_of_this_broker(replicas: str, throttled: list[int]) -> None:

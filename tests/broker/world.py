@@ -11,6 +11,7 @@ from typing import Any
 
 from immutables import Map
 
+from quorate.broker.alter_log_dirs.manager import ReplicaAlterLogDirsManager
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.metadata.cache import MetadataCache
@@ -125,6 +126,7 @@ class Broker:
             directory_id_of=self.directory_ids.__getitem__,
         )
         ids = itertools.count(1)
+        self.moves = ReplicaAlterLogDirsManager(self.config, self.replicas, self.logs)
         self.services = Services(
             config=self.config,
             cluster_id="c",
@@ -135,6 +137,7 @@ class Broker:
             sessions=FetchSessions(FetchSessionCache(10, 1000, lambda: next(ids)), self.metadata.topic_name),
             channel=SimpleNamespace(forward=None, api_versions=None),  # type: ignore[arg-type]
             creator=None,  # type: ignore[arg-type]
+            moves=self.moves,
             clock=self.clock,
             loop=self.loop,
         )
@@ -148,9 +151,9 @@ class Broker:
         old = self.metadata.image
         self.metadata.image = image
         delta = MetadataDelta(old, image)
-        for kind, name in delta.configs_changed:
-            if kind == 2:
-                self.logs.reconfigure(name, image.configs.topic(name))
+        self.logs.reconfigure(
+            {name: image.configs.topic(name) for kind, name in delta.configs_changed if kind == 2}
+        )
         self.replicas.apply_delta(delta)
 
     def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import random
 import threading
 import time
@@ -191,9 +192,27 @@ class Reader(Client):
                  **config: object) -> None:  # fmt: skip
         super().__init__("reader", history)
         self._partitions = partitions
+        self._at_followers: set[Partition] = set()
         self._consumer = _consumer(
-            servers, "reader", self.on_error, **{"enable.auto.commit": False, **config}
+            servers,
+            "reader",
+            self.on_error,
+            **{
+                "enable.auto.commit": False,
+                "statistics.interval.ms": 200,
+                "stats_cb": self._statistics,
+                **config,
+            },
         )
+
+    def _statistics(self, text: str) -> None:
+        """Notes which partitions are fetched from another broker than their leader."""
+        self._at_followers = {
+            (topic, int(number))
+            for topic, found in json.loads(text)["topics"].items()
+            for number, partition in found["partitions"].items()
+            if partition["broker"] >= 0 and partition["broker"] != partition["leader"]
+        }
 
     def run(self) -> None:
         self._consumer.assign([TopicPartition(t, p, 0) for t, p in self._partitions])
@@ -202,7 +221,9 @@ class Reader(Client):
                 if (error := message.error()) is not None:
                     self.retried(READ, error)
                     continue
-                _add(self.history.partitions[_partition(message)].read, message)
+                partition = _partition(message)
+                _add(self.history.partitions[partition].read, message)
+                self.history.read_from_followers += partition in self._at_followers
         self._consumer.close()
 
 

@@ -111,6 +111,9 @@ class History:
     """errors that reached a client although it retried as often as it does by default"""
     retried: Counter[str] = field(default_factory=Counter)
     """errors after which a client of the run tried again"""
+    read_from_followers: int = 0
+    """records that the reader got while it fetched their partition from a follower, as it reports every
+    200 ms"""
     cut_off: list[tuple[float, float]] = field(default_factory=list)
     """When links of a broker were cut. Clients still reach such a broker. It may answer from a past that
     it takes for the present, as Apache Kafka's does, so reads in these intervals prove nothing."""

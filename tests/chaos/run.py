@@ -361,6 +361,7 @@ class Run:
             "clients": {
                 "acknowledged": self._acknowledged(),
                 "read": sum(len(held.read) for held in history.partitions.values()),
+                "read_from_followers": history.read_from_followers,
                 "commits": sum(len(held.commits) for held in history.partitions.values()),
                 "high_watermarks": sum(len(held.watermarks) for held in history.partitions.values()),
                 "joins_of_the_group": sum(member.joined for member in self.load.members),

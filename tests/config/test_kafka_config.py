@@ -106,6 +106,7 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"replica.fetch.wait.max.ms": "60000"}, r"replica\.socket\.timeout\.ms"),
     (COMBINED, {"max.connections.per.ip": "0"}, r"max\.connections\.per\.ip\.overrides"),
     (COMBINED, {"max.connections.per.ip.overrides": "a"}, "is not host:count"),
+    (COMBINED, {"max.connections.per.ip.overrides": "a:" + "1" * 5000}, "is not host:count"),
     (COMBINED, {"queued.max.request.bytes": "5"}, r"socket\.request\.max\.bytes"),
     (COMBINED, {"log.dirs": None, "log.dir": ","}, r"log\.dir: values must not be empty"),
     (COMBINED, {"log.dirs": ""}, r"log\.dirs: values must not be empty"),

@@ -18,7 +18,7 @@ from .test_kafka_config import COMBINED
 
 SOURCE = Path(quorate.__file__).parent
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
-DECLARATIONS = ("*_defs.py", "definitions.py", "without_effect.py", "node_rules.py")
+DECLARATIONS = ("*_defs.py", "definitions.py", "dynamic_configs.py", "without_effect.py", "node_rules.py")
 """Modules of `config` that name keys and do not act on them."""
 NO_NODE = frozenset({"admin", "pipeline", "testing", "tools"})
 """Packages that no node runs."""
@@ -82,6 +82,19 @@ def test_keys_that_have_their_default_cause_no_warning() -> None:
             [
                 "num.io.threads, num.network.threads have no effect: a node has one event loop, whose queues "
                 "are bounded by size"
+            ],
+        ),
+        (
+            {
+                "listener.name.plaintext.num.network.threads": "4",
+                "listener.name.plaintext.message.max.bytes": "5",
+                "listener.name.plaintext.max.connections": "6",
+            },
+            [
+                "listener.name.plaintext.num.network.threads has no effect: a node has one event loop, whose "
+                "queues are bounded by size",
+                "listener.name.plaintext.message.max.bytes has no effect: a listener has no value of its own "
+                "for this key",
             ],
         ),
     ],

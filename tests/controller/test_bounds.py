@@ -399,6 +399,23 @@ def test_a_feature_that_is_named_many_times_is_checked_once() -> None:
     assert (outcome.response.error_code, calls < 10_000) == (ErrorCode.NONE, True)
 
 
+def test_what_blocks_an_upgrade_is_looked_up_for_a_limited_number_of_features() -> None:
+    cluster = Cluster().brokers(*range(100, 200))
+    key = UpdateFeaturesRequest.FeatureUpdateKey
+    updates = [key(feature=f"unknown.{index}", max_version_level=1) for index in range(1_000)]
+    outcome, calls = cost(cluster, update_features, UpdateFeaturesRequest(feature_updates=updates))
+    assert (outcome.response.error_code, calls < 20_000) == (ErrorCode.INVALID_UPDATE_VERSION, True)
+
+
+def test_the_states_of_all_brokers_are_listed_once_for_a_request() -> None:
+    cluster = Cluster().brokers(*range(1_000))
+    make = CreateTopicsRequest.CreatableTopic
+    wanted = [make(name=f"t{index}", num_partitions=1, replication_factor=2_000) for index in range(1_000)]
+    outcome, calls = cost(cluster, create_topics, CreateTopicsRequest(topics=wanted))
+    assert "Brokers active: 0, 1, 2" in outcome.response.topics[-1].error_message
+    assert calls < 100_000
+
+
 def test_many_names_that_may_collide_are_compared_with_all_topics() -> None:
     make = CreateTopicsRequest.CreatableTopic
     wanted = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from quorate.controller.handlers.config_changes import Operation
 from quorate.controller.handlers.describe_cluster import describe_cluster
 from quorate.controller.handlers.describe_configs import describe_configs
 from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
-from quorate.controller.handlers.update_features import update_features
+from quorate.controller.handlers.update_features import MAX_BLOCKERS, update_features
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     ClearElrRecord,
@@ -53,8 +54,11 @@ def request(
     )
 
 
-def alter(cluster: Cluster, kind: int, name: str, *operations: tuple[str, int, str | None]) -> ErrorCode:
-    result = cluster.run(incremental_alter_configs, request((kind, name, list(operations))))
+def alter(
+    cluster: Cluster, kind: int, name: str, *operations: tuple[str, int, str | None], forwarded: bool = False
+) -> ErrorCode:
+    change = request((kind, name, list(operations)))
+    result = cluster.run(incremental_alter_configs, change, forwarded=forwarded)
     return ErrorCode(result.response.responses[0].error_code)
 
 
@@ -221,9 +225,33 @@ def test_a_topics_configuration_is_described_with_its_sources() -> None:
         c.name: (c.value, c.config_source, [(s.name, s.source) for s in c.synonyms]) for c in result.configs
     }
     assert found == {
-        "retention.ms": ("5", 1, [("retention.ms", 1), ("log.retention.ms", 4)]),
+        "retention.ms": (
+            "5",
+            1,
+            [("retention.ms", 1), ("log.retention.ms", 4), ("log.retention.hours", 5)],
+        ),
         "segment.bytes": ("1048576", 3, [("log.segment.bytes", 3), ("log.segment.bytes", 5)]),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_CONFIG),
+        ("1", ErrorCode.INVALID_CONFIG),
+        ("2", ErrorCode.INVALID_CONFIG),
+        ("3", ErrorCode.NONE),
+    ],
+    ids=["all nodes", "this controller", "a broker of ours", "a broker of Apache Kafka"],
+)
+def test_a_key_without_an_effect_may_be_set_for_a_node_of_apache_kafka(name: str, code: ErrorCode) -> None:
+    cluster = a_cluster().brokers(3)
+    brokers = cluster.image.cluster.brokers
+    ours = brokers.set(2, replace(brokers[2], start_time_ms=5))
+    cluster.image = replace(cluster.image, cluster=replace(cluster.image.cluster, brokers=ours))
+    assert alter(cluster, BROKER, name, ("num.io.threads", SET, "9")) == code
+    assert alter(cluster, BROKER, name, ("num.io.threads", SET, "9"), forwarded=True) == ErrorCode.NONE
+    assert alter(cluster, BROKER, name, ("num.io.threads", SET, "9")) == ErrorCode.NONE, "it is stored"
 
 
 def test_secrets_are_not_described() -> None:
@@ -332,7 +360,9 @@ def test_a_groups_default_is_the_value_of_the_nodes_key(
     cluster = a_cluster(static=static)
     key = "share.assignment.interval.ms"
     if dynamic is not None:
-        assert alter(cluster, BROKER, "1", (f"group.{key}", SET, dynamic)) == ErrorCode.NONE
+        # A broker of Apache Kafka, which applies the key, has checked it.
+        change = (f"group.{key}", SET, dynamic)
+        assert alter(cluster, BROKER, "1", change, forwarded=True) == ErrorCode.NONE
     if own is not None:
         assert alter(cluster, GROUP, "g", (key, SET, own)) == ErrorCode.NONE
     (config,) = described(cluster, GROUP, "g", keys=[key], include_synonyms=True).configs
@@ -437,7 +467,8 @@ def test_levels_that_are_refused(level: int, wanted: tuple[str, int, int]) -> No
 def test_a_downgrade_that_loses_metadata_names_both_levels(kind: int, why: str) -> None:
     result = update(Cluster(33), ("metadata.version", 31, kind))
     assert result.response.error_message.endswith(
-        f"Unsupported metadata.version downgrade from 33 to 31. {why}"
+        f"Unsupported metadata.version downgrade from 33 to 31. {why} The lowest level without loss is 33, which "
+        "changed the format of records."
     )
 
 
@@ -454,6 +485,36 @@ def test_a_level_that_a_broker_lacks_is_refused_and_the_broker_named() -> None:
     cluster = Cluster(25).brokers(7)
     result = update(cluster, ("group.version", 1, UPGRADE))
     assert "Broker 7 does not support this feature." in result.response.error_message
+
+
+def test_every_node_that_blocks_an_upgrade_is_named() -> None:
+    cluster = Cluster(25).brokers(7, 8)
+    cluster.config.node_id = 2  # voter 1 is another node now
+    message = update(
+        cluster, ("group.version", 1, UPGRADE), ("share.version", 1, UPGRADE), validate_only=True
+    ).response.error_message
+    assert message.startswith(
+        "The update failed for all features since the following feature had an error: Invalid update version 1 "
+        "for feature group.version. Broker 7 does not support this feature. Also: "
+    )
+    for feature in ("group.version", "share.version"):
+        assert (
+            f"Invalid update version 1 for feature {feature}. Broker 7 does not support this feature. Also: Broker 8 "
+            "does not support this feature; controller 1 has not registered, and may not support this feature."
+        ) in message
+
+
+def test_a_refused_upgrade_says_what_to_do_with_the_nodes_that_block() -> None:
+    message = update(Cluster(25).brokers(7), ("group.version", 1, UPGRADE)).response.error_message
+    assert "Restart these nodes with a release that supports it." in message
+    assert "kafka-cluster unregister --id ID" in message
+
+
+def test_the_blockers_in_a_message_are_limited() -> None:
+    message = update(
+        Cluster(25).brokers(*range(10, 60)), ("group.version", 1, UPGRADE)
+    ).response.error_message
+    assert message.count("does not support this feature") == MAX_BLOCKERS
 
 
 def test_a_voter_that_has_not_registered_blocks() -> None:

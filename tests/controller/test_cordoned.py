@@ -27,7 +27,10 @@ from .support import Cluster, directory
 BROKER = 4
 SET, DELETE, APPEND = 0, 1, 2
 KEY = "cordoned.log.dirs"
-ALL_CORDONED = "The manual partition assignment includes broker 2, but all its log directories are cordoned."
+ALL_CORDONED = (
+    "The manual partition assignment includes broker 2, but all its log directories are cordoned. "
+    "Remove a directory from cordoned.log.dirs of the broker by kafka-configs."
+)
 
 
 def cordon(cluster: Cluster, broker_id: int, *numbers: int) -> Cluster:

@@ -69,12 +69,12 @@ def fail_writes(
     write = node.controller.state.write
     failed: list[Data] = []
 
-    def failing(records: list[Data], *, atomic: bool = False) -> int:
+    def failing(records: list[Data], *cause: Any, atomic: bool = False) -> int:
         found = [record for record in records if concerns(record)]
         if found and len(failed) < times:
             failed.append(found[0])
             raise UnforeseenError("no such luck")
-        return write(records, atomic=atomic)
+        return write(records, *cause, atomic=atomic)
 
     monkeypatch.setattr(node.controller.state, "write", failing)
     return failed

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 import pytest
 
 from quorate.controller.record_versions import version_of
-from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, ChangeBatch
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, ChangeBatch, fence
 from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image.builder import apply_records
+from quorate.metadata.image.partition_table import Entry, PartitionTable
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -88,7 +90,8 @@ def test_encoded_partitions_change_like_decoded_ones(change: Change, elr: bool) 
         carry_out(decoded, change, 7)
         carry_out(encoded, change, 7)
         assert encoded.image.topics == decoded.image.topics
-        assert encoded.image.topics.leader_index == decoded.image.topics.leader_index
+        assert encoded.image.topics.leader_counts == decoded.image.topics.leader_counts
+        assert encoded.image.topics.leaderless_index == decoded.image.topics.leaderless_index
 
 
 def test_the_partitions_that_are_led_change_first() -> None:
@@ -102,6 +105,58 @@ def test_the_partitions_that_are_led_change_first() -> None:
     assert all(record.leader != -2 for record in changes[:led])
     assert all(record.leader == -2 for record in changes[led:])
     assert [type(record) for record in records[len(changes) :]] == [BrokerRegistrationChangeRecord] * 2
+
+
+@pytest.mark.parametrize("changes", (1, 3, 7))
+@pytest.mark.parametrize("seed", range(5))
+def test_portions_of_any_size_make_the_same_changes_in_the_same_order(seed: int, changes: int) -> None:
+    """So the led partitions change first in all portions together."""
+    sessions = [(broker_id, 100 + broker_id) for broker_id in LOST]
+    expected, _ = fence_expired(filled(EncodedCluster(), seed).view, sessions)
+    cluster = filled(EncodedCluster(), seed)
+    written: list[Data] = []
+    batch = ChangeBatch(None, changes, 20)
+    while True:
+        records: list[Data] = []
+        fence(cluster.view, LOST, records, batch)
+        assert len(records) <= changes + len(LOST)
+        cluster.apply(records)
+        written += records
+        if batch.continuation is None:
+            break
+        batch = ChangeBatch(batch.continuation, changes, 20)
+    assert [encode_record(record, 0) for record in written] == [encode_record(r, 0) for r in expected]
+
+
+@pytest.mark.parametrize("visits", (1, 10, 100, 1_000))
+def test_a_portion_looks_at_a_limited_number_of_partitions(
+    visits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it leaves for later count as well, so that no turn is long where few are led."""
+    looked_up = 0
+
+    def entries_of(table: PartitionTable, partition_ids: Iterable[int]) -> list[tuple[int, Entry]]:
+        nonlocal looked_up
+        found = plain(table, partition_ids)
+        looked_up += len(found)
+        return found
+
+    plain = PartitionTable.entries_of
+    monkeypatch.setattr(PartitionTable, "entries_of", entries_of)
+    cluster = EncodedCluster().brokers(*BROKERS)
+    for name in ("a", "b", "c"):
+        cluster.topic(name, *([[2, 1, 3]] * 200))
+    cluster.topic("d", [1, 2, 3])
+    portions, continuation = 0, None
+    while True:
+        looked_up = 0
+        batch = ChangeBatch(continuation, 50, visits)
+        fence(cluster.view, (1,), [], batch)
+        portions += 1
+        assert looked_up <= visits
+        if (continuation := batch.continuation) is None:
+            break
+    assert portions >= 2 * 601 / min(visits, 650)
 
 
 def test_a_leadership_never_moves_to_another_lost_broker() -> None:

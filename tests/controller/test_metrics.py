@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from immutables import Map
 from quorate.controller import metrics
 from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.metrics import PartitionCounts, event_families
+from quorate.controller.purgatory import ResponsePurgatory
 from quorate.metadata.image import RECOVERED, RECOVERING, MetadataImage, last_stable_offset, metadata_lag
 from quorate.metadata.image.image import EMPTY, OpenTransaction
 from quorate.metrics import quantiles
+from quorate.protocol.errors import KafkaError
 from tests.broker.fakes import registration
 from tests.broker.world import image_of
 
@@ -36,6 +39,8 @@ LED_BY_FIRST = registration(replicas=(1, 2, 3))
 LED_BY_SECOND = registration(replicas=(1, 2, 3), leader=2)
 LEADERLESS = registration(replicas=(1, 2, 3), isr=(1,), leader=-1)
 UNCLEAN = registration(replicas=(1, 2, 3), isr=(3,), leader=3)._replace(leader_recovery_state=RECOVERING)
+
+ELIGIBLE = registration(replicas=(1, 2, 3), isr=(), leader=-1)._replace(elr=(2,))
 
 STEPS: list[tuple[str, list[Partitions], int, int]] = [
     ("nothing", [{}], 0, 0),
@@ -63,6 +68,33 @@ def test_imbalance_and_unclean_elections_follow_the_metadata(
 ) -> None:
     counts = counted(*map(image, steps))
     assert (counts.imbalance, counts.unclean_elections, counts.is_complete) == (imbalance, unclean, True)
+
+
+def test_an_election_of_an_eligible_leader_replica_is_counted() -> None:
+    elected = registration(replicas=(1, 2, 3), isr=(2,), leader=2)
+    assert counted(image({0: ELIGIBLE}), image({0: elected})).elr_elections == 1
+    assert counted(image({0: LEADERLESS}), image({0: elected})).elr_elections == 0
+    assert counted(image({0: elected}), image({0: ELIGIBLE})).elr_elections == 0
+    found = counted(image({0: ELIGIBLE}), image({0: elected}), image({0: elected}))
+    assert (found.elr_elections, found.unclean_elections) == (1, 0)
+
+
+def test_a_response_that_is_not_stable_in_time_is_counted() -> None:
+    async def body() -> None:
+        pending = ResponsePurgatory()
+        futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for offset, (future, deadline) in enumerate(zip(futures, (5.0, 50.0), strict=True)):
+            pending.add(offset, None, future, deadline=deadline, what="a change", with_offset=False)
+        pending.expire(4.0)
+        assert pending.expired_count == 0
+        for now in (6.0, 7.0):
+            pending.expire(now)
+            assert pending.expired_count == 1
+        assert isinstance(futures[0].exception(), KafkaError)
+        pending.release(1)
+        assert pending.expired_count == 1
+
+    asyncio.run(body())
 
 
 def test_very_many_partitions_are_counted_over_several_looks(monkeypatch: pytest.MonkeyPatch) -> None:

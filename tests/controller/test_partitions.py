@@ -10,6 +10,7 @@ from quorate.controller.handlers.allocate_producer_ids import allocate_producer_
 from quorate.controller.handlers.alter_partition import alter_partition
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
 from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_to_dirs
+from quorate.controller.handlers.delete_topics import delete_topics
 from quorate.controller.handlers.elect_leaders import elect_leaders, preferred_elections, unclean_elections
 from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
 from quorate.controller.replication.broker_changes import ChangeBatch, fence
@@ -20,6 +21,7 @@ from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsR
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
 from quorate.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
@@ -197,6 +199,27 @@ def test_unclean_elections_on_request() -> None:
     assert (cluster.partition("t").isr, cluster.partition("t").leader_recovery_state) == ((2,), 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (0, "The preferred leader was not available. Broker 1 is fenced and not in the ISR."),
+        (
+            1,
+            "Eligible topic partition leaders are not available. Broker 1 is fenced and not in the ISR. Broker 2 is "
+            "in controlled shutdown and in the ISR. Broker 9 is not registered and not in the ISR.",
+        ),
+    ],
+)
+def test_an_election_without_a_candidate_names_each_replica_and_its_state(kind: int, message: str) -> None:
+    cluster = Cluster().brokers(1, fenced=True).brokers(2).shutting_down(2)
+    cluster.topic("t", [1, 2, 9], isr=[2], leader=-1)
+    wanted = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+    response = cluster.run(
+        elect_leaders, ElectLeadersRequest(election_type=kind, topic_partitions=[wanted])
+    ).response
+    assert response.replica_election_results[0].partition_result[0].error_message == message
+
+
 def test_an_unknown_kind_of_election_is_refused() -> None:
     with pytest.raises(KafkaError) as raised:
         elect(Cluster(), 2, None)
@@ -362,6 +385,16 @@ def test_a_reassignment_from_start_to_end() -> None:
     partition = cluster.partition("t")
     assert (partition.replicas, partition.isr, partition.leader) == ((3, 4, 5), (3, 4, 5), 3)
     assert partition.directories == tuple(directory(r) for r in (3, 4, 5))
+    assert under_way(cluster) == []
+
+
+def test_a_topic_that_is_being_reassigned_may_be_deleted() -> None:
+    cluster = Cluster().brokers(1, 2, 3)
+    cluster.topic("t", [1, 2])
+    assert reassign(cluster, [3]) == ErrorCode.NONE
+    assert cluster.partition("t").is_reassigning
+    cluster.run(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="t")]))
+    assert "t" not in cluster.image.topics.by_name
     assert under_way(cluster) == []
 
 

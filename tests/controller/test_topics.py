@@ -113,6 +113,35 @@ def test_topics_that_are_refused(wanted: CreateTopicsRequest.CreatableTopic, cod
     assert result.response.topics[0].error_message
 
 
+STATES = "Brokers active: 1, 2; fenced: 3; in controlled shutdown: 4."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remedy"),
+    [
+        (topic(replication_factor=4), STATES),
+        (assigned([9]), STATES),
+        (assigned([3, 4]), STATES),
+    ],
+)
+def test_a_refusal_for_want_of_brokers_names_the_brokers_and_their_states(
+    wanted: CreateTopicsRequest.CreatableTopic, remedy: str
+) -> None:
+    cluster = Cluster().brokers(1, 2, 4).brokers(3, fenced=True).shutting_down(4)
+    assert create(cluster, wanted).response.topics[0].error_message.endswith(remedy)
+
+
+def test_a_refusal_without_any_broker_says_so() -> None:
+    message = create(Cluster(), topic()).response.topics[0].error_message
+    assert message.endswith("No broker is registered.")
+
+
+def test_the_states_of_many_brokers_are_cut_in_a_message() -> None:
+    cluster = Cluster().brokers(*range(1, 31))
+    message = create(cluster, topic(replication_factor=31)).response.topics[0].error_message
+    assert message.endswith("Brokers active: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more.")
+
+
 def test_a_topic_is_its_name_then_its_configuration_then_its_partitions() -> None:
     cluster = Cluster().brokers(1, 2, 3)
     result = create(

@@ -41,7 +41,9 @@ STATES = {
 
 
 def names(found: dict[str, float]) -> set[str]:
-    return {name for name in found if "{" not in name and not name.startswith(("kafka_", "quorate_"))}
+    return {
+        name for name in found if "{" not in name and not name.startswith(("kafka_", "process_", "quorate_"))
+    }
 
 
 def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path) -> None:

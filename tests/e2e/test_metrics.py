@@ -20,6 +20,7 @@ REPLICAS = "kafka_server_replicamanager_"
 TOPICS = "kafka_server_brokertopicmetrics_"
 CONTROLLER = "kafka_controller_kafkacontroller_"
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
+COORDINATOR = "kafka_server_group_coordinator_metrics_"
 REQUESTS = "kafka_network_requestmetrics_"
 
 
@@ -87,6 +88,8 @@ def test_the_metrics_follow_the_cluster(tmp_path: Path) -> None:
         _check_requests(leader)
         _check_controller(leader)
         _check_groups(leader, follower)
+        _check_node(leader)
+        _check_node(follower)
         assert _documented() == {_family(name) for name in leader}
 
         second.kill()
@@ -126,7 +129,7 @@ def _documented() -> set[str]:
 def _family(series: str) -> str:
     """The name of the metric that a series belongs to."""
     name = series.partition("{")[0]
-    if not name.startswith(("kafka_", "quorate_")):
+    if not name.startswith(("kafka_", "process_", "quorate_")):
         name = RAFT + name
     return name.removesuffix("_count") if name.endswith(("ms_count", "bytes_count")) else name
 
@@ -245,6 +248,24 @@ def _check_controller(leader: Mapping[str, float]) -> None:
     assert leader["kafka_controller_controllereventmanager_eventqueueprocessingtimems_count"] > 0
 
 
+def _check_node(node: Mapping[str, float]) -> None:
+    """What every node exports, a broker without a controller, too."""
+    has(
+        node,
+        {
+            "kafka_server_metadataloader_currentcontrollerid": 1,
+            "kafka_server_metadataloader_handleloadsnapshotcount": 0,
+            "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes": 0,
+        },
+    )
+    version = node["kafka_server_metadataloader_currentmetadataversion"]
+    assert version == node['kafka_server_metadataloader_finalizedlevel{featureName="metadata.version"}']
+    levels = 'kafka_server_node_metrics_{}_supported_level{{feature_name="metadata-version"}}'
+    assert node[levels.format("minimum")] <= version <= node[levels.format("maximum")]
+    assert node["process_resident_memory_bytes"] > 10 << 20
+    assert 0 < node["process_open_fds"] < node["process_max_fds"]
+
+
 def _check_groups(*brokers: Mapping[str, float]) -> None:
     active = 'kafka_server_group_coordinator_metrics_num_partitions{state="active"}'
     [coordinator] = [found for found in brokers if found[active] == 1]
@@ -255,6 +276,12 @@ def _check_groups(*brokers: Mapping[str, float]) -> None:
             GROUPS + "numgroupsempty": 1,  # its only member has left
             GROUPS + "numgroupsstable": 0,
             GROUPS + "numoffsets": 1,
+            COORDINATOR + "offset_deletion_count": 0,
+            COORDINATOR + "offset_expiration_count": 0,
+            COORDINATOR + "group_completed_rebalance_count": 1,
             'kafka_server_group_coordinator_metrics_group_count{protocol="classic"}': 1,
         },
+    )
+    assert coordinator[COORDINATOR + "offset_commit_count"] in (1, 2), (
+        "the consumer commits again when it closes"
     )

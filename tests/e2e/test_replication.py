@@ -20,12 +20,20 @@ from tests.support.ledger import QUIET, read_partition
 
 TOPIC = "copied"
 PARTITIONS = 3
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def rack(node_id: int) -> str:
+    return f"rack-{node_id}"
 
 
 @contextlib.contextmanager
-def cluster(directory: Path, implementations: str, release: str | None = None) -> Iterator[list[Node]]:
+def cluster(
+    directory: Path, implementations: str, release: str | None = None, *, racks: bool = False
+) -> Iterator[list[Node]]:
     """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum. `release` is that of
-    the features, 4.1 if a node is Apache Kafka's."""
+    the features, 4.1 if a node is Apache Kafka's. With `racks`, each node has a rack, and serves the consumers
+    there."""
     ports = free_ports(6)
     voters = dict(zip((1, 2, 3), ports, strict=False))
     nodes = [
@@ -42,6 +50,7 @@ def cluster(directory: Path, implementations: str, release: str | None = None) -
                 "replica.lag.time.max.ms": 3000,
                 "broker.session.timeout.ms": 4000,
                 "offsets.topic.replication.factor": 3,
+                **({"broker.rack": rack(i), "replica.selector.class": RACK_AWARE} if racks else {}),
             },
         )
         for i in voters

@@ -1,4 +1,4 @@
-"""What the documents name exists: files, and targets of links."""
+"""What the documents name exists: files, targets of links, and tests."""
 
 from __future__ import annotations
 
@@ -62,3 +62,28 @@ def test_named_files_exist(document: Path) -> None:
     )
     missing = sorted(name for name in named if not any(path.endswith(f"/{name}") for path in FILES))
     assert missing == []
+
+
+def conformance_rows() -> list[tuple[str, str]]:
+    """The statements in docs/conformance.md, each with its tests or the reason why it has none."""
+    text = (ROOT / "docs" / "conformance.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| section")]
+    return [(cells[2].strip(), cells[3].strip()) for cells in (row.split("|") for row in rows)]
+
+
+def test_every_statement_of_the_conformance_table_has_a_test_or_a_reason() -> None:
+    rows = conformance_rows()
+    assert len(rows) > 200
+    reason = re.compile(r"\*(not so|no behaviour|missing)\*: \w")
+    assert [s for s, why in rows if "::test_" not in why and not reason.match(why)] == []
+
+
+def test_every_test_of_the_conformance_table_exists() -> None:
+    named = {test for _, why in conformance_rows() for test in re.findall(r"`([\w/]+\.py)::(test_\w+)`", why)}
+    assert len(named) > 100
+    defined: dict[str, set[str]] = {}
+    for path, _ in named:
+        file = ROOT / "tests" / path
+        text = file.read_text() if file.exists() else ""
+        defined[path] = set(re.findall(r"^\s*(?:async )?def (test_\w+)\(", text, re.MULTILINE))
+    assert sorted(f"{path}::{test}" for path, test in named if test not in defined[path]) == []

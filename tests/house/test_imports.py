@@ -19,6 +19,7 @@ SOURCES = {ROOT / "src": ("quorate",), ROOT: ("simulation",)}
 PURE_ROOMS = (
     "quorate.records",
     "quorate.metadata.image",
+    "quorate.planner",
     "quorate.security",
     "quorate.raft.core",
     "quorate.controller.handlers",

@@ -104,3 +104,12 @@ def test_all_controllers_at_once_and_an_unknown_controller(nodes: list[Node]) ->
     )
     said = both(nodes[1], "--describe", "--entity-type", "brokers", "--entity-name", "77")
     assert said == "The broker '77' doesn't exist and doesn't have dynamic config.\n"
+
+
+def test_each_controller_changes_the_levels_of_its_own_loggers(nodes: list[Node]) -> None:
+    """One of the two is the active controller, and the other a standby (KIP-412, KIP-919)."""
+    for (asked, target), tool in zip((nodes, nodes[::-1]), ("theirs", "ours"), strict=True):
+        entity = ("--entity-type", "broker-loggers", "--entity-name", str(target.node_id))
+        assert run(tool, asked, "--alter", *entity, "--add-config", "root=WARN")[0] == 0
+        assert "root=WARN " in both(asked, "--describe", *entity)
+        assert run("ours", asked, "--alter", *entity, "--add-config", "root=INFO")[0] == 0

@@ -26,7 +26,7 @@ from tests.support.differential import Answer, Peer, differences
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
-for area in ("data", "topics", "groups", "cluster"):
+for area in ("data", "topics", "groups", "cluster", "admin"):
     import_module(f"tests.interop.differential.cases_{area}")
 
 REPLICAS_ONLY = frozenset({1, 52, 53, 54, 58, 59, 82})

@@ -14,6 +14,7 @@ from quorate.metadata.features import METADATA_VERSION, default_levels
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.records.control import VotersRecord
 from quorate.tools.dump.dump_log import main
@@ -198,7 +199,7 @@ def test_kafka_dumps_a_formatted_directory_of_ours(tmp_path: Path) -> None:
         DUMP,
         "--cluster-metadata-decoder",
         "--files",
-        tmp_path / bootstrap.METADATA_DIRECTORY / bootstrap.FIRST_SNAPSHOT_NAME,
+        tmp_path / METADATA_DIRECTORY / bootstrap.FIRST_SNAPSHOT_NAME,
     )
     assert "isvalid: false" not in out
     assert '"name":"eligible.leader.replicas.version","featureLevel":1' in out

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import test_log_dir_moves as moves
 from tests.support import java
-from tests.support.cluster import Node
-from tests.support.ledger import CODECS, Ledger
+from tests.support.cluster import Node, wait_for
+from tests.support.ledger import CODECS, Ledger, read_partition
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -81,6 +82,36 @@ def test_a_directory_goes_from_one_implementation_to_the_other_and_back(
             life(node, ledger)
             status = node.stop()
             assert status in (0, 143), f"{impl} ended with {status}"
+    except BaseException:
+        print(node.log_tail(80))
+        raise
+    finally:
+        node.kill()
+
+
+@pytest.mark.parametrize("order", [("quorate", "java"), ("java", "quorate")], ids=" then ".join)
+def test_a_move_between_log_directories_is_continued_by_the_other_implementation(
+    tmp_path: Path, order: tuple[str, str]
+) -> None:
+    java.require_java(java.LATEST_VERSION)
+    node = moves.two_directories(tmp_path, impl=order[0], kafka=java.LATEST_VERSION)
+    node.format()
+    try:
+        node.start()
+        values = moves.fill(node, 400)
+        target = moves.other_directory(node)
+        moves.reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 100_000)
+        wait_for("the first bytes", lambda: moves.copied(target) > 0)
+        assert node.stop() in (0, 143)
+        node.impl = order[1]
+        node.start()
+        assert moves.directories(node).future_path == str(target)
+        moves.reassign(
+            node, target, "--execute", "--additional", "--replica-alter-log-dirs-throttle", 1 << 40
+        )
+        wait_for("the move", lambda: moves.has_moved(node, target))
+        assert read_partition(node.bootstrap, moves.TOPIC, 0) == values
+        assert node.stop() in (0, 143)
     except BaseException:
         print(node.log_tail(80))
         raise

@@ -11,7 +11,8 @@ from quorate.log.config import LogConfig
 from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
-from quorate.log.scheduler import BackgroundScheduler
+from quorate.log.partition.flusher import save_epochs_in_advance
+from quorate.log.scheduler import BackgroundScheduler, run_steps
 from quorate.log.segment.segment import Segment
 
 from .logs import NOW, TOPIC_ID, open_log, put
@@ -100,6 +101,59 @@ def test_a_truncation_syncs_nothing_and_removed_epochs_do_not_return(
     again = open_log(tmp_path, recovery_point=recovery_point, clean_shutdown=stop == "orderly")
     assert again.log_end_offset == 6
     assert again.epochs.entries() == ([(0, 0)] if epoch == 0 else [(0, 0), (7, 1)])
+
+
+def test_an_epoch_without_records_is_not_written(tmp_path: Path, synced: list[str]) -> None:
+    """The next start would drop it. At the start of a broker each of its partitions gets such an epoch."""
+    log = open_log(tmp_path)
+    put(log, b"a", epoch=3)
+    log.close()
+    again = open_log(tmp_path, recovery_point=1, clean_shutdown=True)
+    again.epochs.assign(4, 1)
+    synced.clear()
+    assert not again.flusher.needs_sync
+    again.close()
+    assert synced == []
+    assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_an_epoch_is_written_when_it_has_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a", epoch=3)
+    log.flush()
+    log.epochs.assign(4, 1)
+    log.flush()
+    put(log, b"b", epoch=4)
+    log.flush()
+    assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n3 0\n4 1\n"
+
+
+def test_epochs_that_were_written_in_advance_are_synced_by_the_next_flush(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    logs = [open_log(tmp_path, name=f"topic-{n}") for n in range(3)]
+    for log in logs[:2]:
+        put(log, b"a", epoch=3)
+    run_steps(save_epochs_in_advance(log.flusher for log in logs))
+    assert synced == []
+    assert (logs[1].dir / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+    assert not logs[2].has_files
+    logs[0].flush()
+    assert names(synced).count("leader-epoch-checkpoint") == 1
+    synced.clear()
+    put(logs[0], b"b", epoch=3)
+    logs[0].flush()
+    assert names(synced) == [f"{0:020d}.log"]
+
+
+def test_epochs_of_a_renamed_log_are_not_written_in_advance(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a", epoch=3)
+    steps = list(save_epochs_in_advance([log.flusher]))
+    log.rename_for_delete()
+    run_steps(steps)
+    assert not (tmp_path / "topic-0").exists()
+    assert list(tmp_path.glob("*/leader-epoch-checkpoint")) == []
 
 
 def test_a_log_that_is_verified_at_every_start_syncs_only_its_data_and_writes_epochs_later(

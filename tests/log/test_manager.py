@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.directories.metrics import directory_families
 from quorate.log.errors import LogDirFailure
-from quorate.log.files import OpenFiles
+from quorate.log.files import FileSystem, OpenFiles
 from quorate.log.scheduler import run_steps
 from quorate.metrics import Quantiles
 from tests.support.cluster import wait_for
@@ -354,11 +357,32 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", retention_ms=100)
     logs.load()
     first, other = logs.get_or_create("t", 0, TOPIC_ID), logs.get_or_create("u", 0, TOPIC_ID)
-    logs.reconfigure("t", {"retention.ms": "7"})
-    logs.reconfigure_defaults(LogConfig(retention_ms=50, segment_ms=9))
+    logs.reconfigure({"t": {"retention.ms": "7"}})
+    logs.reconfigure({}, LogConfig(retention_ms=50, segment_ms=9))
     second = logs.get_or_create("t", 1, TOPIC_ID)
     assert [log.config.retention_ms for log in (first, second, other)] == [7, 7, 50]
     assert {log.config.segment_ms for log in (first, second, other)} == {9}
+
+
+def test_a_change_of_many_configs_computes_each_topics_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker has more partitions than topics, and may have ten thousand of both."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    for topic in ("t", "u"):
+        for partition in range(3):
+            logs.get_or_create(topic, partition, TOPIC_ID)
+    computed: list[str] = []
+    original = LogManager._config_for
+    monkeypatch.setattr(
+        LogManager, "_config_for", lambda self, topic: (computed.append(topic), original(self, topic))[1]
+    )
+    logs.reconfigure({"t": {"retention.ms": "7"}, "u": {"retention.ms": "8"}})
+    assert sorted(computed) == ["t", "u"]
+    logs.reconfigure({}, LogConfig(segment_ms=9))
+    assert sorted(computed) == ["t", "t", "u", "u"]
+    assert [log.config.retention_ms for log in logs.all_logs()] == [7] * 3 + [8] * 3
 
 
 def test_flush_ms_takes_effect(tmp_path: Path) -> None:
@@ -458,14 +482,54 @@ def test_topic_overrides_are_asked_for_at_load(tmp_path: Path) -> None:
     assert log is not None and log.config.retention_ms == 12
 
 
-def test_many_unflushed_logs_are_closed_together(tmp_path: Path) -> None:
-    logs = manager(tmp_path / "d", files=OpenFiles(300))
+def many_unflushed(directory: Path) -> LogManager:
+    logs = manager(directory, files=OpenFiles(300))
     logs.load()
     for partition in range(100):
         put(logs.get_or_create("t", partition, TOPIC_ID), b"a")
+    return logs
+
+
+def test_a_restarted_broker_with_many_logs_closes_them_without_a_sync_of_each(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """Whether the process before it was killed, or stopped cleanly and its leaders got new epochs."""
+    many_unflushed(tmp_path / "d")
+    for _ in range(2):
+        logs = manager(tmp_path / "d", files=OpenFiles(300))  # the first one was killed
+        logs.load()
+        for log in logs.all_logs():
+            log.epochs.assign(7, log.log_end_offset)
+        synced.clear()
+        logs.close()
+        of_each = [path for path in synced if "/t-" in path and not path.endswith(".log")]
+        assert of_each == []
+
+
+@pytest.mark.parametrize(("release", "each"), [("6.1.0", 0), ("5.8.0-rc1", 0), ("5.7.19", 100), ("?", 100)])
+def test_a_kernel_that_reports_lost_writes_of_a_file_system_needs_no_sync_of_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: list[str], release: str, each: int
+) -> None:
+    system = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname=system.sysname, release=release))
+    logs = many_unflushed(tmp_path / "d")
+    synced.clear()
     logs.close()
+    assert len([path for path in synced if path.endswith(".log")]) == each
     points = (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text().splitlines()
     assert points[1] == "100" and all(line.endswith(" 1") for line in points[2:])
+
+
+def test_a_directory_that_lost_writes_at_the_stop_is_not_marked_as_cleanly_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_: FileSystem) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    logs = many_unflushed(tmp_path / "d")
+    monkeypatch.setattr(FileSystem, "sync", lost)
+    logs.close()
+    assert not {".kafka_cleanshutdown", "recovery-point-offset-checkpoint"} & names(tmp_path / "d")
 
 
 def test_new_logs_are_placed_in_directories_that_are_not_cordoned(tmp_path: Path) -> None:
@@ -489,13 +553,16 @@ def test_metrics_tell_offline_and_cordoned_directories_apart(tmp_path: Path) -> 
     logs.cordoned = frozenset(paths[1:])
     a, b, c = map(str, paths)
     found = {
-        family.name.removeprefix("kafka_log_"): dict(family.series) for family in directory_families(logs)
+        family.name.removeprefix("kafka_log_"): dict(family.series)
+        for family in directory_families(logs, {paths[2]: (3, 5)})
     }
     assert found["logmanager_offlinelogdirectorycount"] == {"": 1}
     assert found["logmanager_cordonedlogdirectorycount"] == {"": 2}
     offline, cordoned = found["logmanager_logdirectoryoffline"], found["logmanager_logdirectorycordoned"]
     assert [offline[f'logDirectory="{path}"'] for path in (a, b, c)] == [1, 0, 0]
     assert [cordoned[f'logDirectory="{path}"'] for path in (a, b, c)] == [0, 1, 1]
+    remaining = found["logmanager_remaininglogstorecover"]
+    assert [remaining[f'dir="{path}"'] for path in (a, b, c)] == [0, 0, 2]
 
 
 def test_flushes_are_counted_and_timed(tmp_path: Path) -> None:
@@ -506,7 +573,7 @@ def test_flushes_are_counted_and_timed(tmp_path: Path) -> None:
     log.flush()
     [flushes] = [
         family.series[0][1]
-        for family in directory_families(logs)
+        for family in directory_families(logs, {})
         if family.name == "kafka_log_logflushstats_logflushrateandtimems"
     ]
     assert isinstance(flushes, Quantiles)

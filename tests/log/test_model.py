@@ -137,7 +137,7 @@ class LogMachine(RuleBasedStateMachine):
             assert header.base_offset <= offset <= header.last_offset
             base, epoch, _, _ = next(b for b in self.batches if b[0] <= offset < b[0] + len(b[3]))
             assert (header.base_offset, header.leader_epoch) == (base, epoch)
-            assert log.epoch_for_offset(offset) == epoch
+            assert log.epochs.epoch_for(offset) == epoch
         if expected:
             timestamps = {base + i: t for base, _, t, values in self.batches for i in range(len(values))}
             wanted = sorted(timestamps[offset] for offset, _ in expected)[len(expected) // 2]

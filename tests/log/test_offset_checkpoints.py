@@ -111,7 +111,7 @@ def test_a_recovery_point_after_the_end_of_a_recovered_log_is_lowered(
     while again.log_end_offset < 20:
         put(again, bytes(120), epoch=3)
     last = started()
-    assert [last.epoch_for_offset(offset) for offset in (0, 1, 7, 8, 19)] == [1, 3, 3, 3, 3]
+    assert [last.epochs.epoch_for(offset) for offset in (0, 1, 7, 8, 19)] == [1, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])

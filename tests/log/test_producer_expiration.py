@@ -41,10 +41,10 @@ def test_a_new_expiration_time_of_producers_reaches_existing_logs(tmp_path: Path
     logs = manager(tmp_path / "d", now_ms=NOW + 1000)
     log = logs.get_or_create("t", 0, TOPIC_ID)
     idempotent(log, 0)
-    logs.reconfigure_defaults(LogConfig(producer_id_expiration_ms=1001))
+    logs.reconfigure({}, LogConfig(producer_id_expiration_ms=1001))
     run_steps(logs.expire_producers())
     assert known_producers(log) == [7]
-    logs.reconfigure_defaults(LogConfig(producer_id_expiration_ms=1000))
+    logs.reconfigure({}, LogConfig(producer_id_expiration_ms=1000))
     run_steps(logs.expire_producers())
     assert known_producers(log) == []
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.config.definitions import ConfigError
+from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.log import checkpoints
 from quorate.log.config import LogConfig
 from quorate.log.directories import clean_shutdown
@@ -256,6 +258,21 @@ def test_topic_configs_by_kafkas_names() -> None:
         config.target_compression(Compression.GZIP) is Compression.LZ4
         and config.min_cleanable_dirty_ratio == 0.3
     )
+
+
+@pytest.mark.parametrize("around", [" {} ", "\t{}", "{}\n", "\x1f{}", "{}\u00a0", "\x85{}"])
+@pytest.mark.parametrize(
+    "value", ["LogAppendTime", "gzip", "1", "+1", "-1", "TRUE", "0.5", "compact, delete", "1048576"]
+)
+def test_what_is_accepted_for_a_topic_is_read(value: str, around: str) -> None:
+    """A broker that could not read a stored value would end, and end again at each start."""
+    text = around.format(value)
+    for name, definition in TOPIC_CONFIGS.items():
+        try:
+            definition.validate(text)
+        except ConfigError:
+            continue
+        LogConfig().with_overrides({name: text}).target_compression(Compression.NONE)
 
 
 @pytest.mark.parametrize(

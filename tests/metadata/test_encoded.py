@@ -81,7 +81,8 @@ def outcome(make: Any, values: list[bytes]) -> tuple[object, ...]:
         return ("refused", str(error))
     topics = image.topics
     tables = [(topic, dict(topic.partitions.items())) for topic in topics.by_id.values()]
-    return tables, topics.partition_count, topics.replica_index, topics.leader_index, image.unknown_tags
+    leaders = topics.leader_counts, topics.leaderless_index
+    return tables, topics.partition_count, topics.replica_index, leaders, image.unknown_tags
 
 
 def held(image: MetadataImage) -> list[bool]:

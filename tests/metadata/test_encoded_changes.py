@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from struct import unpack_from
 from typing import Any
 
 import pytest
@@ -12,8 +14,16 @@ from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.image.delta import MetadataDelta
-from quorate.metadata.image.encoded import form_of
+from quorate.metadata.image.encoded import (
+    count_leaders,
+    decoded,
+    divide_by_leader,
+    epochs_at,
+    form_of,
+    leader_of,
+)
 from quorate.metadata.image.encoded_changes import changed
+from quorate.metadata.image.topics import bits_of
 from quorate.metadata.loader import apply_committed
 from quorate.metadata.records import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from quorate.metadata.snapshot import SnapshotBatch
@@ -157,7 +167,8 @@ def test_random_changes_give_the_same_image_and_indexes(seed: int) -> None:
         image = replayed(batch, image)
     expected = decoded_image([value for batch in batches for value in batch]).topics
     assert image.topics == expected
-    assert image.topics.leader_index == expected.leader_index
+    assert image.topics.leader_counts == expected.leader_counts
+    assert image.topics.leaderless_index == expected.leaderless_index
     assert image.topics.replica_index == expected.replica_index
 
 
@@ -186,17 +197,70 @@ def test_the_changes_of_one_broker_are_those_of_its_replicas(seed: int, encoded:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_partitions_of_several_brokers_come_once_and_the_led_ones_first(seed: int) -> None:
+def test_the_topics_of_several_brokers_come_once(seed: int) -> None:
     rng = random.Random(seed)
     ids = [bytes([n, 9]) * 8 for n in range(60)]
     values = [encode_record(TopicRecord(name=f"t{n}", topic_id=t), 0) for n, t in enumerate(ids)]
     values += [encode_record(partition(rng, t, p), 1) for t in ids for p in range(rng.randint(0, 4))]
     topics = replayed(values).topics
     brokers = (1, 3, 4)
-    places = list(topics.partitions_of_all(brokers))
-    found = [place for place in places if place[1] >= 0]
-    led = {place for broker in brokers for place in topics.leaders_of(broker)}
-    assert len(found) == len(set(found))
-    assert set(found) == {place for broker in brokers for place in topics.partitions_of(broker)}
-    assert set(found[: len(led)]) == led
-    assert len(found) < len(places), "the caller may pause between topics that it has seen"
+    every = list(topics.topics_of(brokers))
+    found = {topic_id: bits for topic_id, bits in every if bits}
+    places = {(topic_id, n) for topic_id, bits in found.items() for n in bits_of(bits)}
+    assert places == {place for broker in brokers for place in topics.partitions_of(broker)}
+    assert len(found) == len([bits for _, bits in every if bits])
+    assert len(found) < len(every), "the caller may pause between topics that it has seen"
+
+
+@pytest.mark.parametrize("version", (0, 1, 2))
+@pytest.mark.parametrize("leader", (-1, 0, 255, 2**31 - 1))
+def test_the_leader_and_the_epochs_of_an_encoded_partition_have_a_known_position(
+    version: int, leader: int
+) -> None:
+    for replicas in ([], [1], [1, 2, 3], list(range(126))):
+        record = PartitionRecord(
+            partition_id=0, topic_id=TOPICS[0], replicas=replicas, isr=replicas[:2], leader=leader,
+            leader_epoch=5, partition_epoch=7,
+        )  # fmt: skip
+        if version:
+            record.directories = [bytes(16)] * len(replicas)
+        value = encode_record(record, version)
+        assert form_of(value) is not None
+        assert unpack_from(">iii", value, epochs_at(value) - 4) == (leader, 5, 7)
+        assert leader_of(value) == leader
+        for count in (1, 20):
+            assert count_leaders([value] * count) == {leader: count}
+            assert count_leaders([value] * count + [decoded(value)]) == {leader: count + 1}
+        pairs = [(0, value), (1, decoded(value))]
+        assert divide_by_leader(pairs, {leader.to_bytes(4, "big", signed=True)}) == (pairs, [])
+        assert divide_by_leader(pairs, {bytes([0, 0, 0, 9])}) == ([], [0, 1])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_leaders_that_move_within_a_batch_and_to_nobody_are_counted(seed: int) -> None:
+    """The leaders of one change for each partition are counted from the changes, others from the states."""
+    rng = random.Random(seed)
+    values = [encode_record(TopicRecord(name=f"t{n}", topic_id=t), 0) for n, t in enumerate(TOPICS)]
+    values += [encode_record(partition(rng, t, p), 1) for t in TOPICS for p in range(20)]
+    image = replayed(values)
+    for _ in range(10):
+        batch: list[bytes] = []
+        for topic_id in rng.sample(TOPICS, 2):
+            for partition_id in rng.sample(range(20), rng.randint(1, 8)):
+                leader = rng.choice((1, 2, 3, 4, 255, -1)) if rng.random() < 0.3 else rng.randint(1, 4)
+                fields: dict[str, Any] = {"leader": leader} if rng.random() < 0.8 else {"isr": [1]}
+                batch.append(encode_record(change(topic_id, partition_id, **fields), 1))
+        batch += rng.sample(batch, rng.randint(0, 1))
+        if rng.random() < 0.3:
+            batch.insert(rng.randrange(len(batch)), encode_record(partition(rng, TOPICS[0], 3), 1))
+        values += batch
+        image = replayed(batch, image)
+        every = [p for topic in image.topics.by_id.values() for p in topic.partitions]
+        assert dict(image.topics.leader_counts) == Counter([p.leader for p in every])
+        assert set(image.topics.leaderless()) == {
+            (topic.id, n)
+            for topic in image.topics.by_id.values()
+            for n, p in topic.partitions.items()
+            if p.leader == -1
+        }
+    assert image.topics == decoded_image(values).topics

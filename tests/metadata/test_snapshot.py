@@ -7,11 +7,13 @@ import pytest
 
 from quorate.metadata import bootstrap
 from quorate.metadata import records as r
-from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import LATEST_STABLE_LEVEL, METADATA_VERSION, default_levels
 from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records
+from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
+from quorate.metadata.loader import load_snapshot
 from quorate.metadata.snapshot import (
     MAX_BATCH_RECORDS,
     SnapshotId,
@@ -24,6 +26,7 @@ from quorate.metadata.snapshot import (
     write_snapshot,
 )
 from quorate.protocol.config_resource import ConfigResourceType
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.records.batch import iter_batches
 from quorate.records.control import VotersRecord
@@ -96,6 +99,21 @@ def test_snapshots_of_kafka_load(golden: dict[str, Path], kind: str) -> None:
     assert image.cluster.brokers[1].endpoint("PLAINTEXT") == ("PLAINTEXT", "127.0.0.1", 29092, 0)
     assert image.producer_ids.next_producer_id == 1000
     assert image.topics.partition_of("plain", 0).elr == (1,)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_an_image_without_indexes_has_the_same_topics(golden: dict[str, Path], kind: str) -> None:
+    path = sorted((golden[kind] / "data" / "__cluster_metadata-0").glob("*.checkpoint"))[-1]
+    batches = read_snapshot(path.read_bytes()).batches
+    indexed = load_snapshot(9, 1, batches)
+    image = load_snapshot(9, 1, batches, base=EMPTY_WITHOUT_INDEXES)
+    assert image.topics.by_name == indexed.topics.by_name
+    assert image.topics.by_id == indexed.topics.by_id
+    assert (image.topics.partition_count, image.configs) == (indexed.topics.partition_count, indexed.configs)
+    gone = r.RemoveTopicRecord(topic_id=next(iter(image.topics.by_id)))
+    after = apply_records(image, [gone], offset=9, epoch=1, timestamp_ms=1).topics
+    assert len(after.by_id) == len(image.topics.by_id) - 1
+    assert (after.indexed, after.replica_index) == (False, EMPTY.topics.replica_index)
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from quorate.net.client import Connection
-from quorate.net.dispatch import RequestContext
+from quorate.net.dispatch import FrameSource, RequestContext
 from quorate.net.limits import ConnectionLimits
 from quorate.net.output import Part, SocketOutput
 from quorate.net.release import encode_and_release
 from quorate.net.response_queue import PendingResponse, ResponseQueue
 from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -292,6 +293,58 @@ def test_a_frame_handler_answers_only_if_no_earlier_response_is_pending(run: Cal
         world.fetches[0].set_result(FetchResponse())
         assert await answers(reader, 2) == [0, 2]
         assert [ApiKey(context.api_key) for context in world.seen] == [ApiKey.FETCH, ApiKey.METADATA]
+        writer.close()
+
+    run(test)
+
+
+def test_an_answer_that_a_frame_handler_gives_later_keeps_its_place(run: Callable[..., None]) -> None:
+    async def test(world: ServedListener) -> None:
+        later: list[asyncio.Future[bytes]] = []
+
+        def answer(data: memoryview, source: FrameSource) -> asyncio.Future[bytes]:
+            later.append(asyncio.get_running_loop().create_future())
+            return later[-1]
+
+        world.dispatcher.frame_routes = {ApiKey.METADATA: answer}
+        reader, writer = await world.raw()
+        writer.write(frame(1, MetadataRequest(), 12) + frame(2, MetadataRequest(), 12))
+        while not world.seen:  # the second request is handled, and its response waits
+            await asyncio.sleep(0)
+        assert [context.correlation_id for context in world.seen] == [2]
+        later[0].set_result(struct.pack(">ii", 4, 1))
+        assert await answers(reader, 2) == [1, 2]
+        writer.write(frame(3, MetadataRequest(), 12))
+        while len(later) < 2:
+            await asyncio.sleep(0)
+        later[1].set_result(struct.pack(">ii", 4, 3))
+        assert await answers(reader, 1) == [3]
+        writer.close()
+
+    run(test)
+
+
+def test_a_later_error_of_a_frame_handler_is_answered_as_that_of_a_handler(run: Callable[..., None]) -> None:
+    async def test(world: ServedListener) -> None:
+        async def refuse(context: RequestContext, request: Any) -> None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+        def refuse_frame(data: memoryview, source: FrameSource) -> asyncio.Future[bytes]:
+            future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+            return future
+
+        world.coordinator = refuse
+        reader, writer = await world.raw()
+        found = []
+        for routes in ({}, {ApiKey.FIND_COORDINATOR: refuse_frame}):
+            world.dispatcher.frame_routes = routes
+            writer.write(frame(5, FindCoordinatorRequest(coordinator_keys=["a", "b"]), 4))
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            found.append(await reader.readexactly(size))
+        assert found[0] == found[1]
+        assert found[0].count(struct.pack(">h", ErrorCode.NOT_COORDINATOR)) == 2
+        assert len(world.seen) == 1
         writer.close()
 
     run(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import Counter
 from typing import Any
 
@@ -97,6 +98,38 @@ def test_the_parts_of_a_requests_time_add_up() -> None:
     for name, value in expected.items():
         [(text, found)] = series(metrics, name).items()
         assert (text, found.total) == ('request="Produce"', 1)
+        assert list(found.values) == pytest.approx([value] * 6), name
+
+
+def test_a_request_that_a_frame_handler_answers_later_has_a_remote_time() -> None:
+    clock = Clock()
+    metrics = RequestMetrics(clock)
+
+    async def main() -> None:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def handler(_frame: memoryview, _source: Any) -> asyncio.Future[bytes]:
+            clock.now += 0.020
+            return future
+
+        source: Any = None
+        frame = memoryview(struct.pack(">hh", ApiKey.OFFSET_COMMIT, 9) + bytes(46))
+        result = metrics.handle_frame(handler, frame, source)
+        clock.now += 0.300
+        future.set_result(b"answer")
+        assert result is future
+        await future
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert series(metrics, "requests_total") == {'request="OffsetCommit",version="9"': 1}
+    for name, value in {
+        "localtimems": 20,
+        "remotetimems": 300,
+        "totaltimems": 320,
+        "requestbytes": 50,
+    }.items():
+        [found] = series(metrics, name).values()
         assert list(found.values) == pytest.approx([value] * 6), name
 
 

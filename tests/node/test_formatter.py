@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from quorate.log.directories import meta_properties
-from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, read_bootstrap
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, read_bootstrap
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.metadata.snapshot import read_snapshot
 from quorate.node.storage.dynamic_voters import parse_dynamic_voters
 from quorate.node.storage.scram_parser import parse_scram
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools import standalone_check
 from quorate.tools.storage import main

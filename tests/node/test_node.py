@@ -270,22 +270,99 @@ def stop(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_stop_script_finds_the_node_by_its_id_and_no_other(tmp_path: Path) -> None:
+def shown(node: Node, roles: str = "broker, controller") -> str:
+    """The line by which the stop script names a node."""
+    assert node.proc is not None
+    return (
+        f"node {node.node_id} ({roles}): pid {node.proc.pid}, properties {node.properties}, "
+        f"directory {node.data}\n"
+    )
+
+
+def test_the_stop_script_names_the_node_that_it_stops_and_stops_no_other(tmp_path: Path) -> None:
     one, other = Node(tmp_path / "one", node_id=870_001), Node(tmp_path / "other", node_id=870_002)
     try:
         for node in (one, other):
             node.format()
             node.start(script=True)
         assert one.proc is not None and other.proc is not None
+        done = stop("--node-id", "870001", "--dry-run")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"Would stop {shown(one)}", "")
+        assert one.proc.poll() is None
         done = stop("--node-id", "870001", "--wait", "20")
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"Stopping {shown(one)}", "")
         assert one.proc.wait(5) == 0
         assert other.proc.poll() is None
         missing = stop("--node-id", "870001")
-        assert (missing.returncode, missing.stderr) == (1, "No kafka server with node.id 870001 to stop\n")
+        assert missing.returncode == 1
+        assert missing.stderr.startswith("No kafka server with node.id 870001 to stop. These run:\n")
+        assert f"  {shown(other)}" in missing.stderr
     finally:
         one.kill()
         other.kill()
+
+
+def test_the_stop_script_stops_none_of_several_nodes_with_one_id_and_selects_by_file(tmp_path: Path) -> None:
+    one, other = Node(tmp_path / "one", node_id=870_005), Node(tmp_path / "other", node_id=870_005)
+    try:
+        for node in (one, other):
+            node.format()
+            node.start(script=True)
+        assert one.proc is not None and other.proc is not None
+        done = stop("--node-id", "870005")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("2 nodes have node.id 870005. Select one by --config:\n")
+        assert f"  {shown(one)}" in done.stderr and f"  {shown(other)}" in done.stderr
+        link = tmp_path / "link.properties"
+        link.symlink_to(other.properties)
+        done = stop("--config", str(link), "--wait", "20")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"Stopping {shown(other)}", "")
+        assert other.proc.wait(5) == 0
+        assert one.proc.poll() is None
+        missing = stop("--config", str(other.properties))
+        assert missing.returncode == 1
+        assert missing.stderr.startswith(
+            f"No kafka server with the properties file {other.properties} to stop"
+        )
+    finally:
+        one.kill()
+        other.kill()
+
+
+@pytest.mark.parametrize(
+    ("roles", "words", "selected"),
+    [
+        ("broker,controller", ["--process-role=broker,controller"], True),
+        ("controller,broker", ["--process-role=broker,controller"], True),
+        ("broker,controller", ["--process-role", "broker"], False),
+        ("broker,controller", ["--process-role", "controller"], False),
+        ("broker", ["--process-role", "broker"], True),
+        ("controller", ["--process-role", "broker"], False),
+        ("controller", ["--node-id", "870006", "--process-role", "broker"], True),
+    ],
+)
+def test_the_stop_script_selects_by_exactly_the_roles_and_an_id_wins(
+    tmp_path: Path, roles: str, words: list[str], selected: bool
+) -> None:
+    """As Kafka's script. The process has only the command line of a node."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=870006\nprocess.roles={roles}\nlog.dirs=data\n")
+    script = tmp_path / "kafka-server-start"
+    script.write_text("import time; time.sleep(60)")
+    process = subprocess.Popen([sys.executable, str(script), properties.name], cwd=tmp_path)
+    try:
+        command_line = Path(f"/proc/{process.pid}/cmdline")
+        wait_for("the process", lambda: properties.name in command_line.read_text())
+        found = stop("--config", str(properties), *words, "--dry-run")
+        assert (found.returncode == 0) == selected, found
+        if selected:
+            assert f"pid {process.pid}, properties {properties}, directory {tmp_path}/data" in found.stdout
+        properties.unlink()
+        unread = stop("--config", str(properties), "--dry-run")
+        assert unread.stdout == f"Would stop node of unknown id: pid {process.pid}, properties {properties}\n"
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_the_stop_script_knows_nodes_of_quorate_up_and_leaves_what_only_names_one(tmp_path: Path) -> None:

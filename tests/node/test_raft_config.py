@@ -35,3 +35,20 @@ def test_the_replica_asks_for_as_many_bytes_as_the_properties_allow(
 ) -> None:
     params = settings(**given).params()
     assert (params.fetch_max_bytes, params.fetch_snapshot_max_bytes) == (fetch, part)
+
+
+@pytest.mark.parametrize(
+    ("given", "bootstrap"),
+    [
+        ({}, ("127.0.0.1", 9093)),
+        ({"controller_quorum_voters": "1@127.0.0.1:9091"}, ("127.0.0.1", 9093)),
+        (
+            {"controller_quorum_voters": "1@127.0.0.1:9091", "controller_quorum_bootstrap_servers": ""},
+            ("127.0.0.1", 9091),
+        ),
+    ],
+)
+def test_the_bootstrap_servers_replace_the_endpoints_of_static_voters(
+    given: dict[str, str], bootstrap: tuple[str, int]
+) -> None:
+    assert settings(**given).params().bootstrap == (bootstrap,)

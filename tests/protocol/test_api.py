@@ -24,14 +24,15 @@ from quorate.protocol.api import (
     request_header_version,
     response_header_version,
 )
-from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
+from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError, listed
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteResponse
 from quorate.protocol.messages.produce import ProduceRequest
-from quorate.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID, parse_uuid, random_uuid, uuid_text
+from quorate.protocol.metadata_partition import METADATA_TOPIC_ID
+from quorate.protocol.uuids import ZERO_UUID, parse_uuid, random_uuid, uuid_text
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -331,6 +332,27 @@ def test_random_uuids_are_of_version_4_and_never_begin_with_a_dash() -> None:
 def test_errors_survive_pickling(error: KafkaError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.code, again.message) == (type(error), error.code, error.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("It is full.", "It is full. Empty it."),
+        ("It is full", "It is full. Empty it."),
+        ("Is it full?", "Is it full? Empty it."),
+        (None, "Empty it."),
+    ],
+)
+def test_a_remedy_follows_the_message_as_a_sentence_of_its_own(message: str | None, expected: str) -> None:
+    error = KafkaError(ErrorCode.INVALID_REQUEST, message, remedy="Empty it.")
+    assert error.message == expected
+    assert pickle.loads(pickle.dumps(error)).message == expected
+
+
+def test_a_long_list_in_a_message_is_cut_and_its_rest_counted() -> None:
+    assert listed([]) == ""
+    assert listed([1, 2, 3]) == "1, 2, 3"
+    assert listed(range(12), 10) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
 
 
 def test_the_messages_package_offers_every_request_and_response() -> None:

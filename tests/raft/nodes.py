@@ -14,12 +14,13 @@ from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.vote import VoteRequest
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.client import RaftClient
 from quorate.raft.storage.snapshots.files import footer_batch, header_batch, snapshot_name
-from quorate.raft.types import METADATA_TOPIC, Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
+from quorate.raft.types import Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
 from tests.raft.world import LISTENER, address, directory, voter
 
 CLUSTER = "world"

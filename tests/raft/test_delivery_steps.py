@@ -15,9 +15,10 @@ from quorate.metadata.loader import STEP_RECORDS, ImageSteps
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.raft.runtime import delivery
 from quorate.raft.runtime.delivery import Delivery, Steps
-from quorate.raft.types import METADATA_TOPIC, CommittedBatch, LeaderAndEpoch, OffsetEpoch
+from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import Machine, Network, Node, context, dynamic, format_dynamic
 from tests.raft.test_parts import Recorder, Source, batch, fail_test

@@ -133,6 +133,17 @@ def test_an_upgrade_names_a_voter_that_has_not_reported_itself() -> None:
     assert leader.answers["upgrade"].error == ErrorCode.NONE
 
 
+def test_an_upgrade_names_every_voter_that_blocks() -> None:
+    world = World(5, seed=8, kraft=0)
+    for i in (1, 2, 3):
+        world.nodes[i].boot_up()
+    leader = world.elect()
+    world.run(8)
+    message = leader.answers[upgrade(leader)].message or ""
+    assert "voter 4 has not told" in message and "voter 5 has not told" in message
+    assert "Each voter must run" in message
+
+
 def test_a_voter_that_does_not_support_the_level_is_named() -> None:
     world = World(3, seed=8, kraft=0)
     world.boot_all()

@@ -8,7 +8,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.events import Abandoned, Replied, Resign
-from quorate.raft.types import ReplicaKey, Role
+from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
 from tests.raft.world import Node as Replica
 
@@ -339,6 +339,20 @@ def test_a_node_is_replaced_under_a_new_id() -> None:
     assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
     assert sorted(lead(world).core.state.voters.ids) == sorted({1, 2, 3, 4} - {gone})
     world.settle("afterwards")
+
+
+def test_a_removed_leader_serves_snapshots_until_the_removal_is_committed() -> None:
+    world = quorum(3)
+    old = lead(world)
+    world.ask(old, m.RemoveVoter(key(old.id)))
+    assert world.run(1, lambda: not old.core.state.is_voter)
+    others = [i for i in world.nodes if i != old.id]
+    for i in others:
+        world.kill(i)
+    unknown = OffsetEpoch(1, 1)
+    token = world.ask(old, m.FetchSnapshot(key(others[0]), old.core.state.epoch, unknown, 0, 60))
+    assert world.run(1, lambda: token in old.answers)
+    assert old.answers[token].error == ErrorCode.SNAPSHOT_NOT_FOUND  # and not NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_leader_that_is_removed_does_not_count_itself_then_answers_and_resigns() -> None:

@@ -4,12 +4,14 @@ Quorate persists this in its own file."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
 from quorate.raft.core.effects import Outgoing
@@ -20,7 +22,7 @@ from quorate.raft.storage.membership_record import FILE_NAME, MembershipRecordFi
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.voter_marker import VoterMarker
-from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
+from quorate.raft.types import ReplicaKey, Role
 from tests.raft.nodes import (
     CLUSTER,
     Network,
@@ -46,6 +48,18 @@ def test_controllers_join_by_themselves_one_after_the_other() -> None:
         10, lambda: all(world.nodes[i].membership_record is MembershipRecord.VOTER for i in (1, 2, 3))
     )
     world.settle("together")
+
+
+def test_a_controller_that_joins_by_itself_gives_its_addition_30_seconds() -> None:
+    world = quorum(1, others=1)
+    joining = world.nodes[2]
+    joining.core.state.params = dataclasses.replace(joining.core.state.params, auto_join=True)
+    assert world.run(10, lambda: lead(world).core.state.leading.voter_change is not None)
+    change = lead(world).core.state.leading.voter_change
+    assert change is not None
+    assert change.adding is not None
+    assert change.adding.key == joining.core.state.me
+    assert change.deadline == pytest.approx(world.now + 30.0, abs=0.1)
 
 
 def test_without_the_setting_no_controller_joins() -> None:

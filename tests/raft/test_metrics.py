@@ -6,23 +6,26 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.raft.runtime.metrics import RaftMeters, Windowed
-from quorate.raft.types import METADATA_TOPIC, Role
+from quorate.raft.types import Role
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic
 from tests.raft.world import LISTENER, address, directory
 
 LEADER_ONLY = {
     "number-of-observers", "duplicate-voter-ids", "number-of-offline-voters", "pending-add-voter", "pending-remove-voter",
-    "uncommitted-voter-change",
+    "uncommitted-voter-change", "replica-snapshot-end-offset",
 }  # fmt: skip
 
 
-def told(node: Node) -> dict[str, float | str]:
+def told(node: Node) -> dict[str, Any]:
     return {metric.name: metric.value for metric in node.client.metrics()}
 
 
@@ -71,7 +74,8 @@ def test_metrics_of_an_only_voter(tmp_path: Path) -> None:
         assert now["fetch-records-rate"] == 0
         assert 0 < float(now["poll-idle-ratio-avg"]) <= 1
         assert set(now) >= LEADER_ONLY
-        assert {name: now[name] for name in LEADER_ONLY} == dict.fromkeys(LEADER_ONLY, 0)
+        snapshots = {"replica-snapshot-end-offset": {"1": 0}}
+        assert {name: now[name] for name in LEADER_ONLY} == dict.fromkeys(LEADER_ONLY, 0) | snapshots
         await leader.stop()
 
     run(test)
@@ -120,6 +124,41 @@ def test_a_voter_that_does_not_fetch_is_offline(tmp_path: Path) -> None:
         for node in (*nodes, back):
             if node is not silent:
                 await node.kill()
+
+    run(test)
+
+
+def test_the_leader_knows_the_newest_snapshot_and_the_start_of_each_replica(tmp_path: Path) -> None:
+    async def test() -> None:
+        network, nodes, leader = await quorum(tmp_path, 3)
+        bootstrap = (address(1), address(2), address(3))
+        broker = await Node(
+            network, tmp_path / "8", 8, is_controller=False, bootstrap_servers=bootstrap, start_time_ms=123
+        ).start()
+        await until(lambda: broker.machine.hwm > 0)
+        follower = next(n for n in nodes if n is not leader)
+        end = follower.machine.hwm
+        assert told(leader)["replica-snapshot-end-offset"] == {"1": 0, "2": 0, "3": 0}
+        assert await follower.client.create_snapshot(end, follower.client.leader_and_epoch.epoch, 1, [])
+        await leader.commit(b"makes the follower fetch")
+        await until(lambda: told(leader)["replica-snapshot-end-offset"][str(follower.id)] == end)
+
+        part, topic = DescribeQuorumRequest.PartitionData, DescribeQuorumRequest.TopicData
+        request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[part()])])
+        facts: dict[int, list[tuple[int, int]]] = {}
+        for version in (1, 2):
+            answer = leader.client.handle(context(55, version), request)
+            assert isinstance(answer, DescribeQuorumResponse)
+            [found] = DescribeQuorumResponse.decode(answer.encode(version), version).topics[0].partitions
+            for replica in (*found.current_voters, *found.observers):
+                facts.setdefault(replica.replica_id, []).append(
+                    (replica.snapshot_end_offset, replica.start_time_ms)
+                )
+        # Clients of version 1 may refuse what they do not know.
+        known = {1: (0, 0), 2: (0, 0), 3: (0, 0), 8: (-1, 123)} | {follower.id: (end, 0)}
+        assert facts == {replica: [(-1, 0), value] for replica, value in known.items()}
+        for node in (broker, *nodes):
+            await node.kill()
 
     run(test)
 

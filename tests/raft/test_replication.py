@@ -9,8 +9,9 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.raft.core.messages import NONE
-from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
+from quorate.raft.types import NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole
 from tests.raft.world import address, directory

@@ -110,6 +110,40 @@ def test_grants_by_role(role: Role, standard: bool, pre: bool) -> None:
         assert (reply.error, reply.granted) == (ErrorCode.NONE, expected)
 
 
+def test_a_candidate_outside_of_the_voter_set_may_get_a_vote() -> None:
+    r = started(Role.UNATTACHED)
+    assert 9 not in r.state.voters.ids
+    reply = reply_to(r, vote(i=9))
+    assert isinstance(reply, m.VoteReply)
+    assert reply.granted
+
+
+def test_a_replica_outside_of_the_voter_set_may_grant_a_vote() -> None:
+    r = replica(QuorumState(3), (1, 1, 2), i=4)
+    r.start(0.0)
+    assert not r.state.is_voter
+    reply = reply_to(r, vote(voter=ReplicaKey(4, directory(4))))
+    assert isinstance(reply, m.VoteReply)
+    assert reply.granted
+
+
+def test_a_leader_announces_itself_to_all_voters_periodically() -> None:
+    r = replica(QuorumState(2), (1, 1, 2))
+    r.start(0.0)
+    effects = r.step(Timeout(), 5.0)
+    while r.state.role is not Role.LEADER:
+        out = effects.send[0]
+        granted = m.VoteReply(epoch=r.state.epoch, granted=True)
+        effects = r.step(Replied(out.to, out.request, granted), 5.0)
+    announced = [out for out in effects.send if isinstance(out.request, m.BeginEpoch)]
+    assert sorted(out.to.id for out in announced) == [2, 3]
+    for out in announced:
+        r.step(Replied(out.to, out.request, m.EpochReply(epoch=3, leader_id=1)), 5.1)
+    again = r.step(Timeout(), 5.0 + r.state.params.begin_epoch_period_s).send
+    assert sorted(out.to.id for out in again if isinstance(out.request, m.BeginEpoch)) == [2, 3]
+    assert r.state.role is Role.LEADER
+
+
 @pytest.mark.parametrize(
     ("last", "granted"),
     [((3, 2), True), ((9, 2), True), ((2, 2), False), ((9, 1), False), ((0, 0), False)],

@@ -18,6 +18,7 @@ from quorate.broker.replication.replica_state import FollowerState, PendingIsr
 from quorate.controller.replication.partition_change import PartitionChangeBuilder
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import ProducerStates
+from quorate.protocol.errors import ErrorCode, KafkaError
 from simulation.checker.invariants import InvariantError
 from simulation.replication.cluster import Cluster, run_cluster
 from simulation.replication.config import ReplicationConfig, Topology
@@ -94,6 +95,7 @@ KINDS = (
     "controllers replaced",
     "deaths within a step",
     "failing disks",
+    "fetch: OFFSET_NOT_AVAILABLE",
     "kills",
     "last known leaders elected",
     "links cut",
@@ -202,7 +204,16 @@ def count_a_fetch_of_an_old_epoch(patch: Patch) -> None:
             raise self.not_leader()
 
     patch.setattr(Partition, "check_leader", check)
-    patch.setattr(log_reader, "_diverging", lambda log, part: None)
+    patch.setattr(log_reader, "_diverging", lambda partition, log, part: None)
+
+
+def judge_offsets_as_a_follower(patch: Patch) -> None:
+    """A follower finds what it does not have yet out of range, as Kafka's do."""
+
+    def out_of_range(*_: object) -> KafkaError:
+        return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    patch.setattr(log_reader, "_not_available", out_of_range)
 
 
 def append_twice(patch: Patch) -> None:
@@ -239,6 +250,7 @@ PLANTED = [
     Planted(delete_above_the_high_watermark, "log start", 20),
     Planted(apply_a_stale_answer, "metadata|committed stays", 60),
     Planted(count_a_fetch_of_an_old_epoch, "committed stays|logs match|progress", 60),
+    Planted(judge_offsets_as_a_follower, "position", 60),
     Planted(append_twice, "producer", 20),
     Planted(elect_any_replica, "leader", 20),
 ]

@@ -32,7 +32,7 @@ MASKED = frozenset(
 """Fields that each node fills in its own way. Masked values still tell nothing, something, or the
 protocol's "none"."""
 
-_OURS = frozenset({"startTimeMs"})
+_OURS = frozenset({"startTimeMs", "snapshotEndOffset"})
 """Our tagged fields (quorate.protocol.our_tags): others skip them."""
 
 _IDENTITY = (

@@ -279,8 +279,12 @@ class ControllerChannel:
                 on_lost=lost,
             )
         except RequestTimedOut:
+            leader = self._locator.current()
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time."
+                ErrorCode.REQUEST_TIMED_OUT,
+                "The active controller did not answer in time.",
+                remedy=f"{'None is known' if leader is None else f'The last known one is node {leader[0]}'}. The "
+                "change may still be made. kafka-metadata-quorum describe --status shows the voters.",
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # The controller does not support a version that was advertised: the client must request the
@@ -292,7 +296,11 @@ class ControllerChannel:
                 context.connection.close()
             return None
         if answer.error_code != ErrorCode.NONE or answer.response_data is None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"The active controller refused the Envelope: {ErrorCode.of(answer.error_code).name}.",
+                remedy="The log of the active controller has the reason.",
+            )
         _, response = decode_response(memoryview(answer.response_data), context.api_key, context.api_version)
         if self._publisher is not None:
             left = max(timeout_s - (self._loop.time() - started), 0.001)

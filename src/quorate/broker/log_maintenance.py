@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from quorate.log.errors import LogDirFailure
+from quorate.log.partition.flusher import save_epochs_in_advance
 
 if TYPE_CHECKING:
     from quorate.broker.replication.replica_manager import ReplicaManager
@@ -57,6 +58,11 @@ class LogMaintenance:
                 "recovery point checkpoint",
                 config.get("log.flush.offset.checkpoint.interval.ms"),
                 logs.checkpoint_recovery_points,
+            ),
+            (
+                "leader epoch checkpoint",
+                config.get("log.flush.offset.checkpoint.interval.ms"),
+                lambda: save_epochs_in_advance([log.flusher for log in logs.all_logs()]),
             ),
             (
                 "log start checkpoint",

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.alter_log_dirs.manager import ReplicaAlterLogDirsManager
 from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
 from quorate.broker.handlers import BrokerHandlers, Services
@@ -98,13 +99,13 @@ class BrokerServer:
         self.cluster_id = cluster_id
         self.directory_ids = dict(directory_ids)
         self.metadata = MetadataCache()
-        self._snapshots = (
+        self.snapshots = (
             None if config.is_controller else self._emitter()
         )  # a combined node's controller writes them
         self.publisher = BrokerMetadataListener(
-            self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
+            self.node_id, self.metadata, loop, self._fault, replay, self.snapshots
         )
-        self._view = ConfigView(config, lambda: self.publisher.image)
+        self._view = ConfigView(config, lambda: self.publisher.image, warns=True)
         self._config_listeners: list[Callable[[], None]] = []
         self.logs = LogManager(
             list(config.log_dirs),
@@ -120,7 +121,7 @@ class BrokerServer:
         self.isr_changes = AlterPartitionManager(
             self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
         )
-        self._assignments = DirectoryAssignments(
+        self.assignments = DirectoryAssignments(
             self.node_id,
             self._new_channel("directory-assignments"),
             lambda: self.lifecycle.broker_epoch,
@@ -140,12 +141,13 @@ class BrokerServer:
             directory_id_of=self.directory_ids.__getitem__,
             quotas=ReplicationQuotas(self.node_id, config),
         )
+        self.moves = ReplicaAlterLogDirsManager(config, self.replicas, self.logs)
         self.creator = TopicCreator(config, self.channel, self.publisher, loop)
         self.sessions = FetchSessions(
             FetchSessionCache(
                 config.get("max.incremental.fetch.session.cache.slots"),
                 _SESSION_EVICTION_MS,
-                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+                lambda: SystemRandom().randint(1, 0x7FFFFFFF),
             ),
             self.metadata.topic_name,
         )
@@ -182,6 +184,7 @@ class BrokerServer:
                 sessions=self.sessions,
                 channel=self.channel,
                 creator=self.creator,
+                moves=self.moves,
                 clock=self.clock,
                 loop=loop,
             )
@@ -190,6 +193,7 @@ class BrokerServer:
         for key in _CONTROLLERS_ONLY:
             self.routes[int(key)] = _not_controller
         self.routes.update(self.coordinators.routes)
+        self.frame_routes.update(self.coordinators.frame_routes)
 
     # --- queries ----------------------------------------------------------------------------------
 
@@ -252,6 +256,7 @@ class BrokerServer:
         self.subscribe_configs(self._update_cordoned)
         await self._load_logs()
         self._take_over(self.publisher.start_publishing())
+        self.moves.resume()
         self.publisher.subscribe("topic configurations", self._configs_changed)
         self.publisher.subscribe("replication quotas", self.replicas.quotas.apply_delta)
         self.publisher.subscribe("replica manager", self.replicas.apply_delta)
@@ -276,7 +281,7 @@ class BrokerServer:
         """Opens the logs on disk (RECOVERY) in a thread, so that Raft and heartbeats continue."""
         started = self.clock.now()
         image = self.publisher.image
-        self.logs.reconfigure_defaults(self._view.log_defaults())
+        self.logs.reconfigure({}, self._view.log_defaults())
         last_told = started
 
         def progress(directory: Path, done: int, found: int) -> None:
@@ -352,14 +357,12 @@ class BrokerServer:
         changed = delta.configs_changed
         if not changed:
             return
-        topics = {name for kind, name in changed if kind == TOPIC}
-        if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
-            self.logs.reconfigure_defaults(self._view.log_defaults())
-            topics.update(log.topic for log in self.logs.all_logs())
+        topics = {name: delta.new.configs.topic(name) for kind, name in changed if kind == TOPIC}
+        mine = any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed)
+        self.logs.reconfigure(topics, self._view.log_defaults() if mine else None)
+        if mine:
             for listener in self._config_listeners:
                 listener()
-        for name in topics:
-            self.logs.reconfigure(name, delta.new.configs.topic(name))
 
     def _update_cordoned(self) -> None:
         """Takes the cordoned log directories from the configuration, and reports a change of them."""
@@ -383,7 +386,7 @@ class BrokerServer:
     def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
         """Reports the directory of a replica, if metadata.version supports directories (KIP-858)."""
         if self.publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
-            self._assignments.submit(topic_id, partition, directory_id)
+            self.assignments.submit(topic_id, partition, directory_id)
 
     def _registration_changed(self, delta: MetadataDelta) -> None:
         """Registers again when metadata.version has come to support log directories, to report them."""
@@ -426,14 +429,15 @@ class BrokerServer:
             # The thread cannot be stopped, and the logs that it opens must be closed below.
             await asyncio.wait([self._loading])
         self._raft.unregister(self.publisher)
-        if self._snapshots is not None:
-            await self._snapshots.close()
+        if self.snapshots is not None:
+            await self.snapshots.close()
         await self.coordinators.close()
         await self._upkeep.close()
+        await self.moves.close()
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()
         await self.isr_changes.close()
-        await self._assignments.close()
+        await self.assignments.close()
         for channel in self._channels:
             channel.close()
         # In a thread, as flushing may take long, and this node's controller may still lead the quorum.
@@ -470,6 +474,7 @@ class BrokerServer:
             return
         logger.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
         self.replicas.go_offline(self.logs.mark_offline(directory), self.directory_ids[directory])
+        self.moves.directory_failed(directory)
         self._report_directory(failure)
 
     def _report_directory(self, failure: LogDirFailure) -> None:

@@ -3,7 +3,10 @@
 - definitions: types, validation and errors of keys
 - broker_defs, coordinator_defs, security_defs: the tables of the keys of a node
 - topic_defs, group_defs: the tables of the keys of topics, groups and client metrics subscriptions
+- dynamic_configs: what can be changed while a node runs, and the reason where it cannot
 - without_effect: the keys that are accepted without an effect, and why
+- unknown_keys: obsolete and misspelt keys, and what was probably meant
+- diagnosis: all errors of a configuration, not only the first
 - docs: the documentation of the keys, imported only on request
 - listeners: parses lists of listeners and of addresses
 - cordoned_dirs: the log directories that get no new replicas

@@ -297,6 +297,7 @@ _ROWS: tuple[ConfigDef, ...] = (
     _d("controller.quorum.retry.backoff.ms", INT, "20", at_least(0), importance=LOW),
     _d("quorate.broker.probe.enable", BOOLEAN, "true", importance=LOW),
     _d("quorate.http.listen", STRING, "", importance=LOW),
+    _d("quorate.metadata.attribution.enable", BOOLEAN, "true", importance=LOW),
     _d("quorate.max.records.per.user.op", INT, "10000", between(10_000, 1_000_000), importance=LOW),
     _d("metrics.num.samples", INT, "2", at_least(1), importance=LOW),
     _d("metrics.sample.window.ms", LONG, "30000", at_least(1), importance=LOW),
@@ -344,3 +345,19 @@ DYNAMIC_BROKER_CONFIGS: dict[str, ConfigDef] = {d.name: d for d in _DYNAMIC_ONLY
     d.name: d for d in BROKER_CONFIGS.values() if d.dynamic
 }
 """The keys that can be set on a broker resource (KIP-226)."""
+
+_PREFIXES = (
+    "listener.name.",
+    "quorate.",
+    "confluent.",
+    "rsm.config.",
+    "rlmm.config.",
+    "metric.reporters.",
+    "config.providers.",
+)
+"""Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
+
+
+def is_known(name: str) -> bool:
+    """Whether a table or a plugin defines the key."""
+    return name in BROKER_CONFIGS or name.startswith(_PREFIXES)

@@ -25,11 +25,20 @@ class ConfigError(ValueError):
     """A key has a value that it cannot take.
 
     The message has the wording of Kafka's ConfigException, because clients show it to their users.
-    `remedy` is advice for the operator.
+    `remedy` is advice for the operator. `correction` has the values of the keys with which the configuration
+    passes this check, None for a key to be removed. It is empty where only the operator can know them.
     """
 
-    def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
+    def __init__(
+        self,
+        key: str,
+        value: object,
+        reason: str,
+        remedy: str = "",
+        correction: Mapping[str, str | None] | None = None,
+    ) -> None:
         self.key = key
+        self.correction = dict(correction or {})
         self.value = value = ",".join(value) if isinstance(value, list) else value
         self.reason = reason
         self.remedy = remedy
@@ -107,6 +116,8 @@ LOW = Importance.LOW
 CLUSTER_WIDE = Scope.CLUSTER_WIDE
 PER_BROKER = Scope.PER_BROKER
 
+_WHITE = " \t\n\r\f\v"
+"""White space that `int` ignores, too, and that Java trims."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 4_000
 """Python raises ValueError for a number of more than 4,300 digits."""
@@ -188,8 +199,8 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
         case ConfigType.PASSWORD:
             return text
         case ConfigType.STRING | ConfigType.CLASS:
-            return text.strip()
-    text = text.strip()
+            return text.strip(_WHITE)
+    text = text.strip(_WHITE)
     match kind:
         case ConfigType.BOOLEAN:
             lowered = text.lower()
@@ -305,14 +316,17 @@ def GZIP_LEVEL(name: str, value: Any) -> str | None:
 
 
 def THROTTLED(name: str, value: Any) -> str | None:
-    """Checks a list of throttled replicas: `*`, or pairs of partition and broker."""
+    """Checks a list of throttled replicas: `*`, or pairs of partition and broker. Raises ConfigError with the value
+    in brackets, as Kafka prints this list."""
     if value is None or value == [] or (len(value) == 1 and value[0] == "*"):
         return None
     if all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
         return None
-    return (
+    raise ConfigError(
+        name,
+        f"[{', '.join(value)}]",
         f"{name} must be the literal '*' or a list of replicas in the following format: "
-        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
     )
 
 

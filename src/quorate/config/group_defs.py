@@ -26,7 +26,10 @@ from quorate.config.definitions import (
 def _offset_reset(name: str, value: object) -> str | None:
     if value in ("earliest", "latest") or (isinstance(value, str) and value.startswith("by_duration:P")):
         return None
-    return "Value must be one of: earliest, latest, by_duration:PnDTnHnMn.nS"
+    return (
+        f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of the "
+        "format 'by_duration:<PnDTnHnMn.nS>'."
+    )
 
 
 _ROWS: tuple[ConfigDef, ...] = (

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.broker_defs import BROKER_CONFIGS, is_known
 from quorate.config.definitions import ConfigError, ConfigType, missing_key_error
 from quorate.config.listeners import (
     Endpoint,
+    listener_key,
     parse_host_port,
     parse_listeners,
     parse_protocol_map,
@@ -21,44 +22,13 @@ from quorate.config.listeners import (
 )
 from quorate.config.node_rules import check
 from quorate.config.topic_defs import TOPIC_CONFIGS
-from quorate.config.without_effect import WITHOUT_EFFECT, warnings_for
+from quorate.config.without_effect import no_effect_of, warnings_for
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
-    import difflib
+    from quorate.config import unknown_keys
 else:
-    difflib = lazy_module("difflib")
-
-OBSOLETE = {
-    "control.plane.listener.name": "brokers and controllers have separate listeners",
-    "broker.id.generation.enable": "every node has its own node.id",
-    "reserved.broker.max.id": "ids are no longer generated",
-    "inter.broker.protocol.version": "metadata.version, a feature, took its place (kafka-features)",
-    "log.message.format.version": "there is one message format",
-    "log.message.downconversion.enable": "there is one message format",
-    "message.downconversion.enable": "there is one message format",
-    "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
-    "offsets.commit.required.acks": "offset commits always wait for the whole ISR",
-    "leader.imbalance.per.broker.percentage": "the controller moves every leadership back",
-    "eligible.leader.replicas.enable": "eligible.leader.replicas.version, a feature, took its place",
-    "group.share.enable": "share.version, a feature, took its place",
-    "internal.metadata.max.fetch.size.in.bytes": "use controller.quorum.fetch.max.bytes",
-    "delegation.token.master.key": "it is delegation.token.secret.key now",
-}
-"""Keys of older versions of Kafka, with what took their place. They have no effect, and a warning says
-so.
-"""
-
-_PREFIXES = (
-    "listener.name.",
-    "quorate.",
-    "confluent.",
-    "rsm.config.",
-    "rlmm.config.",
-    "metric.reporters.",
-    "config.providers.",
-)
-"""Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
+    unknown_keys = lazy_module("quorate.config.unknown_keys")
 
 _NO_LIMIT = 9223372036854775807
 
@@ -80,7 +50,8 @@ class KafkaConfig:
         if "broker.id" in self.originals:
             self._alias_broker_id()
         self._values: dict[str, Any] = {}
-        self._classify_unknown()
+        if unknown := [name for name in self.originals if not is_known(name)]:
+            self.warnings += [found.warning for found in unknown_keys.unknown_keys(unknown)]
         for name, definition in BROKER_CONFIGS.items():
             text = self.originals.get(name)
             if text is None:
@@ -91,13 +62,7 @@ class KafkaConfig:
                 self._values[name] = None  # `key=` unsets a key, as in Kafka's sample files
             else:
                 self._values[name] = definition.parse(text)
-        self.without_effect += warnings_for(
-            name
-            for name in self.originals
-            if name in WITHOUT_EFFECT
-            and name in self._values
-            and self._values[name] != BROKER_CONFIGS[name].default_value()
-        )
+        self.without_effect += warnings_for(self.keys_without_effect())
         check(self)
 
     @classmethod
@@ -125,6 +90,20 @@ class KafkaConfig:
                 return values[key]
         raise AttributeError(f"no configuration key {name.replace('_', '.')}")
 
+    def keys_without_effect(self) -> list[str]:
+        """The keys that have no effect and are set to another value than their default. A key of one listener
+        counts with every value."""
+        return [
+            name
+            for name in self.originals
+            if no_effect_of(name) is not None
+            and (
+                self._values[name] != BROKER_CONFIGS[name].default_value()
+                if name in self._values
+                else listener_key(name) is not None
+            )
+        ]
+
     # -- reading
 
     def _alias_broker_id(self) -> None:
@@ -133,22 +112,12 @@ class KafkaConfig:
             self.originals["node.id"] = old
         elif old != new:
             raise ConfigError(
-                "broker.id", old, f"node.id is {new}", "they are the same thing: leave broker.id out"
+                "broker.id",
+                old,
+                f"node.id is {new}",
+                "they are the same thing: leave broker.id out",
+                {"broker.id": None},
             )
-
-    def _classify_unknown(self) -> None:
-        for name in self.originals:
-            if name in BROKER_CONFIGS or name.startswith(_PREFIXES):
-                continue
-            if name.startswith("zookeeper."):
-                self.warnings.append(
-                    f"{name} is obsolete and ignored: there is no ZooKeeper, the controllers hold the "
-                    "metadata"
-                )
-            elif name in OBSOLETE:
-                self.warnings.append(f"{name} is obsolete and ignored: {OBSOLETE[name]}")
-            else:
-                self.warnings.append(f"{name} is not a known configuration and is ignored{_suggestion(name)}")
 
     # -- roles and listeners
 
@@ -350,10 +319,3 @@ class KafkaConfig:
 def _named(endpoint: Endpoint) -> Endpoint:
     """Replaces an empty host by the name of this host."""
     return endpoint if endpoint.host else endpoint.with_host(socket.getfqdn())
-
-
-def _suggestion(name: str) -> str:
-    if name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].synonyms:
-        return f" (a topic's key; a broker's is {TOPIC_CONFIGS[name].synonyms[0]})"
-    close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
-    return f" (did you mean {close[0]}?)" if close else ""

@@ -8,10 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from quorate.config.definitions import ConfigError
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+LISTENER_LIMIT = "max.connections"
+"""The only key that a listener can have for itself here, as listener.name.NAME.max.connections."""
+_LISTENER_KEY = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
+_MECHANISM = re.compile(r"(?:gssapi|oauthbearer|plain|scram-sha-256|scram-sha-512)\.")
+"""A SASL mechanism before a key, as in listener.name.NAME.plain.sasl.jaas.config."""
 
 _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):(-?[0-9]+)")
 
@@ -83,6 +90,7 @@ def parse_listeners(
                 text,
                 f"No security protocol defined for listener {name}",
                 f"add {name}:PLAINTEXT (or another protocol) to listener.security.protocol.map",
+                {"listener.security.protocol.map": _shown_map({**protocols, name: 0})},
             )
         endpoints.append(Endpoint(name, host, port, protocols[name]))
     names = [e.name for e in endpoints]
@@ -114,6 +122,11 @@ def _check_ports(key: str, text: str, endpoints: list[Endpoint]) -> None:
             f"{' and '.join(e.name for e in same)}",
             "controllers and brokers never share a port",
         )
+
+
+def _shown_map(protocols: Mapping[str, int]) -> str:
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    return ",".join(f"{name}:{names[number]}" for name, number in protocols.items())
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, int]:
@@ -166,7 +179,26 @@ def parse_connections_per_ip(key: str, text: str) -> dict[str, int]:
     limits: dict[str, int] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):
         host, colon, count = item.rpartition(":")
-        if not colon or not re.fullmatch(r"[0-9]+", count):
+        if not colon or not re.fullmatch(r"[0-9]{1,10}", count):
             raise ConfigError(key, text, f"{item!r} is not host:count")
         limits[host.strip("[]")] = int(count)
     return limits
+
+
+class ListenerKey(NamedTuple):
+    """The listener and the key in listener.name.NAME.KEY. The key may begin with a SASL mechanism."""
+
+    listener: str
+    key: str
+
+
+def listener_key(name: str) -> ListenerKey | None:
+    """The parts of a key of one listener. None for every other key."""
+    match = _LISTENER_KEY.fullmatch(name)
+    return None if match is None else ListenerKey(match[1], match[2])
+
+
+def base_key(key: str) -> str:
+    """The key of a listener without its SASL mechanism."""
+    mechanism = _MECHANISM.match(key)
+    return key if mechanism is None else key[mechanism.end() :]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from quorate.config.listeners import LISTENER_LIMIT, base_key, listener_key
+
 _GROUPS = (
     (
         "remote storage is not available",
@@ -28,13 +30,6 @@ _GROUPS = (
         remote.log.reader.max.pending.tasks remote.log.reader.threads
         remote.log.storage.manager.class.name remote.log.storage.manager.class.path
         remote.log.storage.manager.impl.prefix
-        """,
-    ),
-    (
-        "replicas are not moved between log directories yet",
-        """
-        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
         """,
     ),
     (
@@ -202,7 +197,7 @@ _GROUPS = (
         """,
     ),
     (
-        "coordinators write at once and read their logs in pieces of a fixed size",
+        "coordinators write at the end of a turn of the event loop and read their logs in pieces of a fixed size",
         """
         group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
         offsets.load.buffer.size transaction.state.log.load.buffer.size
@@ -280,16 +275,25 @@ _GROUPS = (
 WITHOUT_EFFECT: Mapping[str, str] = {key: reason for reason, keys in _GROUPS for key in keys.split()}
 """Key -> why it has no effect. Some are dynamic configurations only."""
 
-STORED = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
-"""Keys that may be set dynamically all the same: kafka-reassign-partitions sets this one before it requests
-moves between directories, and their answers say that there are none."""
+
+_NOT_OF_ONE_LISTENER = "a listener has no value of its own for this key"
+
+
+def no_effect_of(name: str) -> str | None:
+    """The reason why a key, of one listener too, has no effect, or None."""
+    of_listener = listener_key(name)
+    if of_listener is None:
+        return WITHOUT_EFFECT.get(name)
+    if of_listener.key == LISTENER_LIMIT:
+        return None
+    return WITHOUT_EFFECT.get(base_key(of_listener.key), _NOT_OF_ONE_LISTENER)
 
 
 def warnings_for(keys: Iterable[str]) -> list[str]:
     """One warning for each reason why some of these keys have no effect."""
     by_reason: dict[str, list[str]] = {}
     for key in keys:
-        if (reason := WITHOUT_EFFECT.get(key)) is not None:
+        if (reason := no_effect_of(key)) is not None:
             by_reason.setdefault(reason, []).append(key)
     return [
         f"{', '.join(sorted(found))} {'has' if len(found) == 1 else 'have'} no effect: {reason}"

@@ -13,6 +13,8 @@ use asyncio tasks and timers.
   requests/             requests from the listener to the handler
   state                 the images, the term, and the way to write records
   driver                `QuorumController`, the listener of Raft
+  attribution           the record of a change that says who or what caused it
+  audit                 the audit log: a line for each change
   purgatory             responses that wait for their records to be committed
   periodic_tasks        tasks that the active controller runs on a schedule
   activation_records    the first records of a new active controller

@@ -63,12 +63,15 @@ class ControllerConfig:
     max_records_per_op: int = MAX_RECORDS_PER_USER_OP
     """The number of records that one user's request may write at most. With more than
     MAX_RECORDS_PER_USER_OP, large changes are written in metadata transactions."""
+    attribution: bool = False
+    """Whether each change has a record of who made it. Kafka has no such record."""
     max_elections_per_run: int = 1_000
     schema: ConfigSchema = field(init=False)
     static_min_isr: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.schema = ConfigSchema(self.node_id, self.static)
+        # On a combined node the broker warns about dynamic configurations without an effect.
+        self.schema = ConfigSchema(self.node_id, self.static, warns=not self.is_broker_too)
         self.static_min_isr = int(self.static.get("min.insync.replicas", "1"))
 
     @classmethod
@@ -112,4 +115,5 @@ class ControllerConfig:
             token_renew_lifetime_ms=get("delegation.token.expiry.time.ms"),
             token_expiry_check_interval_s=get("delegation.token.expiry.check.interval.ms") / 1000,
             max_records_per_op=get("quorate.max.records.per.user.op"),
+            attribution=get("quorate.metadata.attribution.enable"),
         )

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, ConfigError, ConfigType
+from quorate.config.dynamic_configs import DynamicConfigFilter, DynamicConfigs, broker_definition
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.lazy import lazy_module
 from quorate.metadata.image.small_images import (
@@ -31,6 +31,7 @@ DYNAMIC_BROKER = 2
 DYNAMIC_DEFAULT_BROKER = 3
 STATIC_BROKER = 4
 DEFAULT = 5
+DYNAMIC_BROKER_LOGGER = 6
 DYNAMIC_CLIENT_METRICS = 7
 DYNAMIC_GROUP = 8
 """The sources of a value, with the numbers of DescribeConfigs."""
@@ -78,14 +79,15 @@ class ConfigSchema:
     """The definitions of keys together with the static properties of this node. It caches values, but
     has no state of its own."""
 
-    __slots__ = ("_defaults", "_inherited", "_inherited_from", "_static", "node_id")
+    __slots__ = ("_defaults", "_filter", "_inherited", "_inherited_from", "_static", "node_id")
 
-    def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
+    def __init__(self, node_id: int, static: Mapping[str, str], *, warns: bool = False) -> None:
         self.node_id = node_id
         self._static = static
         self._defaults: dict[str, Entry] = {}
+        self._filter = DynamicConfigFilter(node_id if warns else None)
         self._inherited: Inherited | None = None
-        self._inherited_from: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        self._inherited_from: DynamicConfigs | None = None
 
     @staticmethod
     def definition(resource_type: int, key: str) -> ConfigDef | None:
@@ -93,7 +95,7 @@ class ConfigSchema:
         if resource_type == ConfigResourceType.TOPIC:
             return TOPIC_CONFIGS.get(key)
         if resource_type == ConfigResourceType.BROKER:
-            return BROKER_CONFIGS.get(key)
+            return broker_definition(key)
         if resource_type in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
             is_group = resource_type == ConfigResourceType.GROUP
             return (group_defs.GROUP_CONFIGS if is_group else group_defs.CLIENT_METRICS_CONFIGS).get(key)
@@ -128,9 +130,10 @@ class ConfigSchema:
         name = definition.name
         if name in topic:
             return Entry(name, topic[name], DYNAMIC_TOPIC, definition.sensitive)
+        applied = self.dynamic(configs)
         for dynamic, source in (
-            (configs.broker(self.node_id), DYNAMIC_BROKER),
-            (configs.cluster_default(), DYNAMIC_DEFAULT_BROKER),
+            (applied.own, DYNAMIC_BROKER),
+            (applied.default, DYNAMIC_DEFAULT_BROKER),
         ):
             if dynamic:
                 for synonym in definition.synonyms:
@@ -140,6 +143,10 @@ class ConfigSchema:
                         )
         return self.static_entry(definition)
 
+    def dynamic(self, configs: ConfigsImage) -> DynamicConfigs:
+        """The dynamic configurations that this node applies. The result is the same object until they change."""
+        return self._filter.applied(configs.broker(self.node_id), configs.cluster_default())
+
     def effective_topic_value(self, configs: ConfigsImage, topic: str, key: str) -> str | None:
         """The effective value of one key of a topic."""
         return self.entry(configs, configs.topic(topic), TOPIC_CONFIGS[key]).value
@@ -147,10 +154,9 @@ class ConfigSchema:
     def inherited(self, configs: ConfigsImage) -> Inherited:
         """The configuration of a topic without own entries. It is computed again only after a change of
         a dynamic key of this node or of all brokers."""
-        source = (configs.broker(self.node_id), configs.cluster_default())
-        known = self._inherited_from
-        if self._inherited is None or known is None or known[0] is not source[0] or known[1] is not source[1]:
-            self._inherited_from = source
+        applied = self.dynamic(configs)
+        if self._inherited is None or applied is not self._inherited_from:
+            self._inherited_from = applied
             self._inherited = Inherited(
                 [
                     self.entry(configs, {}, TOPIC_CONFIGS[name])

@@ -18,7 +18,7 @@ from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES, FIRST_TRANSACTIONS
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.config_resource import ConfigResourceType
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError, listed
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ MAX_UNANSWERED_ATTEMPTS = 1_000
 """More attempts than a broker makes for one request within its timeout of a minute."""
 
 MIN_ISR = "min.insync.replicas"
+FAILED_UPDATE = "The update failed for all features since the following feature had an error: "
 
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version on, a shrinking ISR does not increase the leader epoch."""
@@ -136,6 +137,7 @@ class View:
     caches need no invalidation."""
 
     __slots__ = (
+        "_broker_states",
         "_failing",
         "_leaving",
         "_registrations",
@@ -171,6 +173,7 @@ class View:
         self.voter_ids = voter_ids
         self.metadata_version = image.features.metadata_version
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
+        self._broker_states: str | None = None
         self._settings: dict[str, tuple[int, bool]] = {}
         self._registrations: dict[int, BrokerRegistration | None] = {}
         self._shutting_down = frozenset(broker_sessions.shutdown_offsets)
@@ -214,6 +217,29 @@ class View:
         complete."""
         return broker_id in self._leaving
 
+    def broker_states(self) -> str:
+        """The brokers by state in a sentence, for messages about brokers that cannot get replicas."""
+        if self._broker_states is None:
+            states: dict[str, list[int]] = {}
+            for broker in self.image.cluster.brokers.values():
+                states.setdefault(self.broker_state(broker.id), []).append(broker.id)
+            texts = [f"{state}: {listed(sorted(ids))}" for state, ids in sorted(states.items())]
+            self._broker_states = f"Brokers {'; '.join(texts)}." if texts else "No broker is registered."
+        return self._broker_states
+
+    def broker_state(self, broker_id: int) -> str:
+        """Why this broker cannot get replicas or lead, or "active"."""
+        registration = self.broker(broker_id)
+        if registration is None:
+            return "not registered"
+        if registration.fenced:
+            return "fenced"
+        if registration.in_controlled_shutdown or broker_id in self._shutting_down:
+            return "in controlled shutdown"
+        if broker_id in self._leaving:
+            return "about to be fenced"
+        return "active" if registration.has_uncordoned_directory else "with all log directories cordoned"
+
     def has_online_directory(self, broker_id: int, directory: bytes) -> bool:
         """Whether the broker is registered and this directory of it is online."""
         registration = self.broker(broker_id)
@@ -244,12 +270,17 @@ class View:
         """Raises STALE_BROKER_EPOCH unless the broker is registered with this broker epoch."""
         registration = self.broker(broker_id)
         if registration is None:
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Broker {broker_id} is not registered.",
+                remedy="Restart the broker: it registers when it starts.",
+            )
         if registration.epoch != broker_epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} is registered with broker epoch {registration.epoch}, not "
                 f"{broker_epoch}.",
+                remedy="The request is of an earlier process of this broker, or two processes have the same node.id.",
             )
         return registration
 
@@ -298,4 +329,5 @@ def check_record_count(count: int, what: str, limit: int) -> None:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"{what} would write {count} metadata records; one request may write {limit}.",
+            remedy="Divide the request.",
         )

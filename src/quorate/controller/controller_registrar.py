@@ -94,7 +94,7 @@ class ControllerRegistrar:
         state = self._state
         try:
             result = register_controller.register_controller(state.view(), self.request(), state.context())
-            state.write(result.records)
+            state.write_own(result.records, "registration of this controller")
         except KafkaError as error:
             state.log_info("Registering this controller failed: %s", error)
 

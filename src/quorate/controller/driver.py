@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from quorate.config.dynamic_configs import NO_DYNAMIC_CONFIGS
 from quorate.controller.activation_records import ActivationError, activation_records
 from quorate.controller.brokers.connections import BrokerConnections
 from quorate.controller.brokers.probes import BrokerProbes
@@ -41,6 +42,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 if TYPE_CHECKING:
+    from quorate.config.dynamic_configs import DynamicConfigs
     from quorate.controller.requests import envelope
     from quorate.metadata.image.cluster import ClusterImage
     from quorate.net.dispatch import Handler, RequestContext
@@ -152,6 +154,21 @@ class QuorumController:
         """Calls the listener with each new committed image."""
         self._image_listeners.append(listener)
 
+    def add_config_listener(self, listener: Callable[[DynamicConfigs], None]) -> None:
+        """Calls the listener with the dynamic configurations that this node applies, after each change of
+        them."""
+        known = NO_DYNAMIC_CONFIGS
+
+        def changed(image: MetadataImage) -> None:
+            nonlocal known
+            applied = self.state.config.schema.dynamic(image.configs)
+            if applied is not known:
+                known = applied
+                listener(applied)
+
+        self.add_image_listener(changed)
+        changed(self.state.image)
+
     # -- Raft's callbacks
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Steps | None:
@@ -249,7 +266,7 @@ class QuorumController:
             if doing:
                 state.log_info("Performing controller activation. %s", doing)
             if records:
-                state.write(records, atomic=atomic)
+                state.write_own(records, doing, atomic=atomic)
         except (ActivationError, MetadataError) as error:
             state.fail(error)
             return

@@ -19,6 +19,7 @@ from quorate.metadata.image import (
     last_stable_offset,
     metadata_lag,
 )
+from quorate.metadata.metrics import loader_families
 from quorate.metrics import UNKNOWN, Family, gauge, histogram, labels, meter
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ AT_MOST = 200_000
 
 
 class PartitionCounts:
-    """Counts the partitions whose leader is not their first replica, and unclean elections.
+    """Counts the partitions whose leader is not their first replica, unclean elections, and those of eligible
+    leader replicas (KIP-966).
 
     The image of each scrape is compared with that of the scrape before, in time proportional to the changes.
     Of several elections of one partition between two scrapes, only the last one is seen.
@@ -45,6 +47,7 @@ class PartitionCounts:
     def __init__(self) -> None:
         self.imbalance = 0
         self.unclean_elections = 0
+        self.elr_elections = 0
         self.is_complete = False
         """Whether all partitions have been counted once."""
         self._counted: MetadataImage = EMPTY
@@ -68,6 +71,7 @@ class PartitionCounts:
             for change in some:
                 self.imbalance += _is_imbalanced(change.new) - _is_imbalanced(change.old)
                 self.unclean_elections += self.is_complete and _is_unclean(change.old, change.new)
+                self.elr_elections += self.is_complete and _is_of_elr(change.old, change.new)
             if len(some) < PIECE:
                 break
             yield
@@ -88,6 +92,10 @@ def _is_unclean(old: PartitionImage | None, new: PartitionImage | None) -> bool:
         and new.leader_recovery_state == RECOVERING
         and old.leader_recovery_state != RECOVERING
     )
+
+
+def _is_of_elr(old: PartitionImage | None, new: PartitionImage | None) -> bool:
+    return old is not None and new is not None and new.leader != old.leader and new.leader in old.elr
 
 
 class ControllerMetrics:
@@ -123,6 +131,11 @@ class ControllerMetrics:
             "controller.ControllerStats.UncleanLeaderElectionsPerSec",
             "Leaders that were elected outside of the ISR, since the first scrape.",
             counts.unclean_elections,
+        )
+        yield meter(
+            "controller.ControllerStats.ElectionFromEligibleLeaderReplicasPerSec",
+            "Leaders that were elected among the eligible leader replicas, since the first scrape (KIP-966).",
+            counts.elr_elections,
         )
 
     def _log_families(self, image: MetadataImage) -> Iterator[Family]:
@@ -189,22 +202,13 @@ class ControllerMetrics:
         yield gauge(
             f"{group}.MetadataErrorCount", "1 if this controller cannot replay a record.", state.failed
         )
+        yield gauge(
+            f"{group}.EventQueueOperationsTimedOutCount",
+            "Requests whose records were not committed within their timeout.",
+            state.pending.expired_count + state.written.expired_count,
+        )
         leader = state.raft.leader_and_epoch.leader_id
-        yield gauge(
-            "server.MetadataLoader.CurrentControllerId",
-            "The id of the active controller, or -1.",
-            -1 if leader is None else leader,
-        )
-        yield gauge(
-            "server.MetadataLoader.CurrentMetadataVersion",
-            "The metadata.version.",
-            image.features.metadata_version,
-        )
-        yield gauge(
-            "server.MetadataLoader.FinalizedLevel",
-            "The level of each finalized feature.",
-            [(labels(featureName=name), level) for name, level in sorted(image.features.finalized.items())],
-        )
+        yield from loader_families(image, leader, self._controller.snapshots, state.clock.now_ms())
 
 
 def _cluster_families(image: MetadataImage) -> Iterator[Family]:

@@ -37,6 +37,8 @@ _SLICE = 5_000
 """The partitions that a scan visits in one turn of the event loop, which takes about 2 ms."""
 _PORTION_PAUSE_S = 0.002
 """The time between two checks whether a portion of a change is committed."""
+_NAMED_SESSIONS = 5
+"""The expired sessions that the reason of a change names."""
 _FIRST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 """A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes
@@ -91,9 +93,9 @@ class PeriodicTasks:
         config = state.config
         self._scans: dict[str, _PartitionScan] = {}
         """The unfinished scans, by what they elect."""
-        self._fencing: tuple[list[Session], Continuation, int] | None = None
-        """The sessions whose brokers are being fenced, the continuation of this change, and the offset of its
-        last portion."""
+        self._fencing: tuple[list[Session], str, Continuation, int] | None = None
+        """The sessions whose brokers are being fenced and the reason, the continuation of this change, and
+        the offset of its last portion."""
         self._fence_singly = False
         """Whether brokers are fenced one at a time, because the last attempt has failed."""
         self._elect_leaderless = Task(
@@ -174,7 +176,7 @@ class PeriodicTasks:
         state = self._state
         while True:
             if self._fencing is not None:
-                sessions, continuation, written = self._fencing
+                sessions, reason, continuation, written = self._fencing
                 if state.committed_offset < written:
                     # Only one portion is in flight at a time. Records of requests wait for at most that one.
                     return now + _PORTION_PAUSE_S
@@ -182,12 +184,13 @@ class PeriodicTasks:
                 sessions, continuation = self._next_expired(now), None
                 if not sessions:
                     break
+                reason = self._fencing_reason(sessions)
             self._fencing = None
             try:
                 records, left = fencing.fence_expired(state.view(), sessions, continuation)
                 if records and continuation is None:
                     self._log_fencing(sessions)
-                written = state.write(records) if records else state.last_written
+                written = state.write_own(records, reason) if records else state.last_written
             except BaseException:
                 # The next attempt starts with the first partition again, since the changes of this portion
                 # were not made.
@@ -202,7 +205,7 @@ class PeriodicTasks:
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
-                self._fencing = (sessions, left, written)
+                self._fencing = (sessions, reason, left, written)
                 return now + _PORTION_PAUSE_S
         # The next run is when the earliest session can expire. It is at the latest one session timeout from
         # now, because a session that begins now can expire then.
@@ -231,6 +234,18 @@ class PeriodicTasks:
                 "process has ended" if ended else "session has timed out",
             )
 
+    def _fencing_reason(self, sessions: list[Session]) -> str:
+        """The reason of a change that fences the brokers of these sessions."""
+        ended = self._state.broker_sessions.ended
+        texts = [
+            f"process of broker {session[0]} ended"
+            if session in ended
+            else f"session of broker {session[0]} at epoch {session[1]} expired"
+            for session in sessions[:_NAMED_SESSIONS]
+        ]
+        more = len(sessions) - len(texts)
+        return "; ".join([*texts, f"and {more} more"] if more else texts)
+
     def _write_no_op(self, now: float) -> float:
         """Writes a NoOpRecord if no record was written for some time (KIP-835)."""
         state = self._state
@@ -250,14 +265,24 @@ class PeriodicTasks:
 
         interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
         return self._elect(
-            now, partitions, elect_leaders.preferred_elections, "preferred leaders", interval_s
+            now,
+            partitions,
+            elect_leaders.preferred_elections,
+            "preferred leaders",
+            "preferred leader election",
+            interval_s,
         )
 
     def _elect_unclean(self, now: float) -> float:
         """Elects leaders uncleanly for topics that allow it, one portion in each run."""
         interval_s = self._state.config.unclean_election_check_interval_s
         return self._elect(
-            now, self._leaderless, elect_leaders.unclean_elections, "leaders uncleanly", interval_s
+            now,
+            self._leaderless,
+            elect_leaders.unclean_elections,
+            "leaders uncleanly",
+            "unclean leader election",
+            interval_s,
         )
 
     def _elect_clean(self, now: float) -> float:
@@ -267,7 +292,14 @@ class PeriodicTasks:
         partitions have no leader although a broker in their ISR is active. No other event would elect one,
         because the state of that broker does not change.
         """
-        return self._elect(now, self._leaderless, elect_leaders.clean_elections, "leaders", NEVER)
+        return self._elect(
+            now,
+            self._leaderless,
+            elect_leaders.clean_elections,
+            "leaders",
+            "leader election for partitions that an interrupted change left leaderless",
+            NEVER,
+        )
 
     def _leaderless(self) -> Iterator[tuple[bytes, int]]:
         return self._state.next_image.topics.leaderless()
@@ -278,6 +310,7 @@ class PeriodicTasks:
         partitions: Callable[[], Iterator[tuple[bytes, int]]],
         elections: _Elections,
         what: str,
+        reason: str,
         interval_s: float,
     ) -> float:
         """Runs one turn of a scan of `partitions`. Returns the time of the next turn, or of the next scan.
@@ -297,7 +330,7 @@ class PeriodicTasks:
         records = elections(view, scan.turn(view.image.topics), limit)
         if records:
             state.log_info("Electing %s for %d partition(s).", what, len(records))
-            scan.last_offset = state.write(records)
+            scan.last_offset = state.write_own(records, reason)
         if len(records) < limit and scan.ended:
             return now + interval_s
         self._scans[what] = scan
@@ -314,5 +347,5 @@ class PeriodicTasks:
         state = self._state
         records = delegation_tokens.expired_tokens(state.view(), state.clock.now_ms(), 1_000)
         if records:
-            state.write(records)
+            state.write_own(records, "expiry of delegation tokens")
         return now if len(records) >= 1_000 else now + state.config.token_expiry_check_interval_s

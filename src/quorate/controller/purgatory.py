@@ -36,9 +36,11 @@ class ResponsePurgatory:
     """A queue of responses in the order of their offsets. Each response waits for at least the offset of
     the one before it."""
 
-    __slots__ = ("_empty", "_queue")
+    __slots__ = ("_empty", "_queue", "expired_count")
 
     def __init__(self) -> None:
+        self.expired_count = 0
+        """Responses that were replaced by REQUEST_TIMED_OUT."""
         self._queue: deque[_Waiting] = deque()
         self._empty: asyncio.Future[None] | None = None
 
@@ -96,7 +98,10 @@ class ResponsePurgatory:
                         ErrorCode.REQUEST_TIMED_OUT,
                         f"{waiting.what} was written at offset {waiting.offset}, which no majority has "
                         "confirmed in time.",
+                        remedy="It may still be committed. kafka-metadata-quorum describe --replication shows which "
+                        "voters lag behind.",
                     )
                 )
                 expired += 1
+        self.expired_count += expired
         return expired

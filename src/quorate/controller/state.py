@@ -17,6 +17,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from quorate.controller.attribution import Attribution, AttributionRecords
+from quorate.controller.audit import AuditLog
 from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
@@ -28,6 +30,7 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
 from quorate.metadata.image.builder import ImageBuilder, apply_records
 from quorate.metadata.loader import replay_value
+from quorate.metadata.records import AbortTransactionRecord, NoOpRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data
 from quorate.raft.types import CommittedBatch, NotLeaderError
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+
+_ATTRIBUTION = NoOpRecord()
+"""Stands for the record with the attribution when the records of a write are replayed: neither changes the
+image."""
 
 
 class ControllerState:
@@ -53,6 +60,7 @@ class ControllerState:
         last_write: The monotonic time of the last write.
         pending: Responses whose records are not stable yet.
         written: The parts of an open metadata transaction that are not committed yet.
+        audit: The lines of the audit log.
         exclusive: Whether only one change may write records. It is in a metadata transaction, or is
             about to begin one. All other writes wait, since their records would belong to it.
         failed: Whether an error that it cannot recover from has stopped this controller. It applies
@@ -76,6 +84,7 @@ class ControllerState:
         self.broker_sessions = BrokerSessions(config.broker_session_timeout_s)
         self.pending = ResponsePurgatory()
         self.written = ResponsePurgatory()
+        self.audit = AuditLog(config.node_id)
         self.exclusive = False
         self.image: MetadataImage = EMPTY
         self.epoch = NO_EPOCH
@@ -84,6 +93,7 @@ class ControllerState:
         self.last_write = 0.0
         self.failed = False
         self.closed = False
+        self._attributions = AttributionRecords()
         self._next: MetadataImage | None = None
         self._chain: deque[tuple[int, int, MetadataImage]] = deque()
         """(first offset, last offset, image after it) of each write that is not committed yet."""
@@ -145,8 +155,18 @@ class ControllerState:
             unanswered_attempts=ctx.unanswered_attempts,
         )
 
-    def write(self, records: list[Data], *, atomic: bool = False) -> int:
+    def write_own(self, records: list[Data], reason: str, *, atomic: bool = False) -> int:
+        """Appends the records of a change that this controller makes by itself, as `write` does."""
+        offset = self.write(records, Attribution(reason=reason), atomic=atomic)
+        self.audit.own_written(reason, records, offset)
+        return offset
+
+    def write(self, records: list[Data], cause: Attribution | None = None, *, atomic: bool = False) -> int:
         """Appends records and replays them on the newest image at once. Returns the last offset.
+
+        With a `cause` another record, the last one, says who made the change. An AbortTransactionRecord
+        has its own reason and must be the last record of its write: if another record follows in the same
+        delivery, Kafka's MetadataBatchLoader applies what was aborted.
 
         Without `atomic`, Raft divides the records into as many batches as their size requires. Either
         all records are accepted or none: nothing has been written when this method raises.
@@ -161,6 +181,9 @@ class ControllerState:
         assert not self.exclusive
         level = image.features.metadata_version or level_in(records)
         values = [value_of(record, level) for record in records]
+        if cause is not None and self.config.attribution and type(records[-1]) is not AbortTransactionRecord:
+            records = [*records, _ATTRIBUTION]
+            values.append(self._attributions.value(cause))
         first, now_ms = self._next_append()
         # Replay precedes the append: a record that cannot be replayed must never get into the log.
         after = apply_records(
@@ -173,15 +196,19 @@ class ControllerState:
         )
         return self._append(first, values, after, atomic)
 
-    def write_part(self, values: list[bytes], *, atomic: bool = False) -> int:
-        """Appends the values of records, which may be a part of a metadata transaction. Returns the last
-        offset.
+    def write_part(
+        self, values: list[bytes], cause: Attribution | None = None, *, atomic: bool = False
+    ) -> int:
+        """Appends the values of records, which may be a part of a metadata transaction, and the record of
+        their `cause`. Returns the last offset.
 
         Only for the change that has set `exclusive`. Raises as `write` does.
         """
         image = self._next
         assert image is not None
         assert self.exclusive
+        if cause is not None and self.config.attribution:
+            values = [*values, self._attributions.value(cause)]
         first, now_ms = self._next_append()
         builder = ImageBuilder(image)
         for offset, value in enumerate(values, first):
@@ -218,7 +245,11 @@ class ControllerState:
         """The error for a request that only the active controller can handle."""
         leader = self.raft.leader_and_epoch.leader_id
         if leader is None or leader == self.config.node_id:
-            return KafkaError(ErrorCode.NOT_CONTROLLER, "No controller appears to be active.")
+            return KafkaError(
+                ErrorCode.NOT_CONTROLLER,
+                "No controller appears to be active.",
+                remedy="kafka-metadata-quorum describe --status shows the voters and which of them fetch.",
+            )
         return KafkaError(ErrorCode.NOT_CONTROLLER, f"The active controller appears to be node {leader}.")
 
     # -- terms and commits
@@ -244,6 +275,7 @@ class ControllerState:
         self._chain.clear()
         self.written.fail_all(self.not_controller)
         self.pending.fail_all(self.not_controller)
+        self.audit.term_ended()
 
     def commit_up_to(self, last: CommittedBatch) -> bool:
         """Moves the committed image of the active controller along the chain of writes. Returns whether
@@ -270,6 +302,7 @@ class ControllerState:
             self.pending.release(
                 self.committed_offset if open_transaction is None else open_transaction.offset - 1
             )
+        self.audit.committed(self.committed_offset)
 
     def fail(self, error: BaseException) -> None:
         """Stops this controller after an error that it cannot recover from. Calls `on_fatal`, or raises

@@ -81,14 +81,15 @@ class LogConfig:
 
     def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
         """A copy with the given topic configs, by their Kafka names, as text or parsed. Unknown names
-        are ignored, as in Kafka. Raises ValueError naming the key and the value."""
+        are ignored, and white space around a text, as in Kafka. Raises ValueError naming the key and the
+        value."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             reader = _READERS.get(name)
             if reader is None or value is None:
                 continue
             try:
-                changes[name.replace(".", "_")] = reader(value)
+                changes[name.replace(".", "_")] = reader(value.strip() if isinstance(value, str) else value)
             except (ValueError, KeyError):
                 raise ValueError(f"Invalid value {value!r} for topic config {name}") from None
         return replace(self, **changes) if changes else self

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from quorate.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = lazy_module("ctypes")
 
 DEFAULT_LIMIT = 2048
 """Half of the 4,096 descriptors that a node must be able to work with. Sockets and snapshots need the
@@ -36,8 +45,8 @@ class OpenFile:
 
 
 class OpenFiles:
-    """An LRU cache of descriptors by path. One thread may use it, and a second one that flushes, because
-    each step is atomic."""
+    """An LRU cache of descriptors by path. Several threads may use it for different logs, and one more that
+    flushes, because each step is atomic."""
 
     __slots__ = ("_files", "limit")
 
@@ -81,6 +90,37 @@ class OpenFiles:
 
     def __contains__(self, path: str) -> bool:
         return path in self._files
+
+
+class FileSystem:
+    """The file system of a directory, which can be synced with one call.
+
+    `syncfs` reports the writes that were lost since the directory was opened, from Linux 5.8 on. An fsync of
+    each file waits for the disk each time, even if nothing is left to write.
+    """
+
+    __slots__ = ("_directory",)
+
+    def __init__(self, directory: str) -> None:
+        """Opens the directory. Raises OSError."""
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._directory = OpenFile(fd, directory)
+
+    def sync(self) -> bool:
+        """Makes everything durable. Returns whether lost writes would have been reported. Raises OSError."""
+        if not _syncfs_reports_errors():
+            os.sync()
+            return False
+        if ctypes.CDLL(None, use_errno=True).syncfs(self._directory.fileno()) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), self._directory.path)
+        return True
+
+
+def _syncfs_reports_errors() -> bool:
+    system = os.uname()
+    version = re.match(r"(\d+)\.(\d+)", system.release)
+    return system.sysname == "Linux" and version is not None and tuple(map(int, version.groups())) >= (5, 8)
 
 
 @contextlib.contextmanager

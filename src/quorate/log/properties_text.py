@@ -8,12 +8,21 @@ escapes. The tests compare this module with Java itself.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 _WHITE = " \t\f"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def physical_lines(text: str) -> list[str]:
+    """The lines of a file with their ends. Only CR and LF end a line, unlike for `str.splitlines`, which also
+    takes bytes of UTF-8 (as 0x85 in "\u00c5" and "\u0445") and form feeds for line ends."""
+    return _LINE.findall(text)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -72,10 +81,17 @@ def _unescape(text: str) -> str:
     return "".join(out).encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 
-def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """The keys and values. The last of several lines with the same key counts; `repeated` receives the
-    number of lines of each such key. Raises ValueError naming the line of a malformed escape."""
-    found: dict[str, str] = {}
+class Entry(NamedTuple):
+    """One setting, with the number of the line in which it begins."""
+
+    line: int
+    key: str
+    value: str
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """Yields the settings in the order of the file. Raises ValueError naming the line of a malformed
+    escape."""
     for number, line in _logical_lines(text):
         i = 0
         while i < len(line) and line[i] not in "=:" and line[i] not in _WHITE:
@@ -84,21 +100,43 @@ def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_WHITE)
         try:
-            key, value = _unescape(key), _unescape(rest)
+            yield Entry(number, _unescape(key), _unescape(rest))
         except ValueError as e:
             raise ValueError(f"line {number}: {e}") from None
+
+
+def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
+    """The keys and values. The last of several lines with the same key counts; `repeated` receives the
+    number of lines of each such key. Raises ValueError naming the line of a malformed escape."""
+    found: dict[str, str] = {}
+    for _, key, value in entries(text):
         if repeated is not None and key in found:
             repeated[key] = repeated.get(key, 1) + 1
         found[key] = value
     return found
 
 
-def load(content: bytes, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """Parses the bytes of a file as ISO-8859-1, as `Properties.load(InputStream)` does. See `parse`.
+def decode(content: bytes) -> str:
+    """The text of a file, which is ISO-8859-1, as `Properties.load(InputStream)` reads it.
 
     Ignores a byte order mark, which editors on Windows write. Java makes it a part of the first key.
     """
-    return parse(content.removeprefix(codecs.BOM_UTF8).decode("latin-1"), repeated)
+    return content.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+
+
+def load(content: bytes, repeated: dict[str, int] | None = None) -> dict[str, str]:
+    """Parses the bytes of a file. See `decode` and `parse`."""
+    return parse(decode(content), repeated)
+
+
+def was_utf8(text: str) -> bool:
+    """Whether this text was UTF-8 before it was read as ISO-8859-1. False for ASCII, which is the same
+    in both.
+    """
+    try:
+        return not text.isascii() and not text.encode("latin-1").decode().isascii()
+    except UnicodeError:
+        return False
 
 
 def _escape(text: str, *, key: bool) -> str:

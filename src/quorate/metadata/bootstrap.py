@@ -24,11 +24,11 @@ from quorate.metadata.snapshot import (
     read_snapshot,
     snapshot_name,
 )
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
 from quorate.records.control import VotersRecord
 
-METADATA_DIRECTORY = "__cluster_metadata-0"
 FIRST_SNAPSHOT_NAME = snapshot_name(0, 0)
 
 _EPOCH = 0

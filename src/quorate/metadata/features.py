@@ -225,6 +225,19 @@ def format_changed_between(one: int, other: int) -> bool:
     return any(LEVELS[level].format_changed for level in range(low + 1, high + 1) if level in LEVELS)
 
 
+def last_format_change(level: int) -> int:
+    """The lowest level of metadata.version to which a downgrade from `level` loses no metadata."""
+    return max((known for known, version in LEVELS.items() if version.format_changed and known <= level))
+
+
+def upgrade_remedy(level: int, needed: int) -> str:
+    """The remedy for a metadata.version that is too low."""
+    name = LEVELS[needed]
+    return (
+        f"metadata.version is {level}, this takes {needed}: kafka-features upgrade --release-version {name}."
+    )
+
+
 _RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
     # record type -> (from metadata.version, record version), the newest first
     0: ((30, 4), (17, 3), (8, 2), (7, 1)),  # RegisterBroker

@@ -11,10 +11,10 @@ from itertools import groupby
 from typing import Protocol
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.framing import decode_record
+from quorate.metadata.framing import decode_record, frame
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import ImageBuilder
-from quorate.metadata.records import PartitionRecord
+from quorate.metadata.records import NoOpRecord, PartitionRecord
 from quorate.records.record_runs import MIN_RUN
 
 STEP_RECORDS = 256
@@ -25,6 +25,7 @@ IMAGE_RECORDS = 1_024
 million partitions made at once would take seconds."""
 
 _PARTITION = PartitionRecord.KEY
+_NO_OP = frame(NoOpRecord.KEY, 0)
 
 ImageSteps = Generator[None, None, MetadataImage]
 """A generator that yields between steps and returns the image at the end."""
@@ -61,14 +62,19 @@ def apply_committed(image: MetadataImage, batches: Iterable[Batch]) -> MetadataI
 
 
 def load_snapshot(
-    end_offset: int, epoch: int, batches: Iterable[Batch], *, timestamp_ms: int | None = None
+    end_offset: int,
+    epoch: int,
+    batches: Iterable[Batch],
+    *,
+    timestamp_ms: int | None = None,
+    base: MetadataImage = EMPTY,
 ) -> MetadataImage:
     """The image of a snapshot that covers the offsets below `end_offset`.
 
     `timestamp_ms` is the lastContainedLogTimestamp of its header. Without it, the timestamp of the last
-    batch is used. Raises MetadataError as `apply_committed` does.
+    batch is used. `base` is empty, with or without indexes. Raises MetadataError as `apply_committed` does.
     """
-    builder = ImageBuilder(EMPTY)
+    builder = ImageBuilder(base)
     contained = end_offset - 1
     written_ms = -1
     for batch in batches:
@@ -155,9 +161,14 @@ def _replay_values(
 
 
 def replay_value(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
-    """Replays the value of one record. Raises MetadataError with offset, record and reason."""
-    if len(value) > 1 and value[1] == _PARTITION and builder.take_encoded(bytes(value)):
-        return
+    """Replays the value of one record. Raises MetadataError with offset, record and reason.
+
+    A NoOpRecord is skipped without being decoded: the last record of each change can be one."""
+    if len(value) > 2:
+        if value[1] == _PARTITION and builder.take_encoded(bytes(value)):
+            return
+        if value[1] == _NO_OP[1] and value[:3] == _NO_OP:
+            return
     try:
         record, _ = decode_record(value)
     except MetadataError as error:

@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.lazy import lazy_module
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.image.writer import image_values
 from quorate.metadata.loader import load_snapshot
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.schema import Data
@@ -40,6 +40,11 @@ from quorate.records.control import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+
+if TYPE_CHECKING:
+    from quorate.metadata.image import writer as image_writer
+else:
+    image_writer = lazy_module("quorate.metadata.image.writer")
 
 SUFFIX = ".checkpoint"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
@@ -78,7 +83,7 @@ def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestam
     image cannot be written."""
     values: list[bytes] = []
     size = 0
-    for value in image_values(image):
+    for value in image_writer.image_values(image):
         if values and (len(values) == MAX_BATCH_RECORDS or size + len(value) > MAX_BATCH_BYTES):
             yield build_metadata_batch(
                 values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from quorate.metadata.errors import MetadataError
@@ -57,11 +57,18 @@ class SnapshotGenerator:
         self.end_offset = 0
         """The first offset that the newest snapshot does not contain; 0 without one."""
         self.written = 0
+        self.loaded_count = 0
+        """Snapshots that were loaded since the start."""
+        self.latest_bytes = 0
+        """The size of the batches of the newest snapshot that was written; 0 without one."""
+        self.latest_ms = now_ms()
+        """When the newest snapshot was written, or when this object was created."""
 
     def loaded(self, end_offset: int) -> None:
         """Notes that the metadata was loaded from a snapshot."""
         self.end_offset = end_offset
         self._bytes = 0
+        self.loaded_count += 1
 
     def committed(self, image: MetadataImage, last_offset: int, size_bytes: int, now: float) -> None:
         """Notes committed batches up to `last_offset`, and writes a snapshot if one is due. `image` is
@@ -86,6 +93,14 @@ class SnapshotGenerator:
             image.provenance.epoch,
             image.provenance.timestamp_ms,
         )
+        size = 0
+
+        def counted(batches: Iterable[bytes]) -> Iterator[bytes]:
+            nonlocal size
+            for batch in batches:
+                size += len(batch)
+                yield batch
+
         try:
             batches = data_batches(
                 image,
@@ -93,9 +108,10 @@ class SnapshotGenerator:
                 epoch=epoch,
                 timestamp_ms=self._now_ms(),
             )
-            await self._store.create_snapshot(end_offset, epoch, timestamp_ms, batches)
+            await self._store.create_snapshot(end_offset, epoch, timestamp_ms, counted(batches))
             self.end_offset = end_offset
             self.written += 1
+            self.latest_bytes, self.latest_ms = size, self._now_ms()
         except (MetadataError, ValueError, OSError, KafkaError) as error:
             # KafkaError means that a log directory failed. The log still has all records, so the node
             # continues, and the next attempt logs its own error.

@@ -8,6 +8,7 @@
 - `framing`: length-prefixed frames in a stream
 - `limits`: the limits of connections and listeners
 - `output`: ordered writing of buffers and file regions
+- `produce_frames`: what a Produce request has, before it is decoded
 - `release`: freeing large messages
 - `request_metrics`: the number of requests and how long they take
 - `response_queue`: responses in the order of their requests

@@ -54,15 +54,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pending = self._responses.pending
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
-        self._draining = False
-        self._input_ended = False
-        self._decoding = False
-        self._closing = False
+        self._draining = self._input_ended = self._decoding = self._closing = False
         self._slice_started = 0.0
         self._resuming = False
         self._valid_requests = 0
-        self._frame_started_at = 0.0
-        self._last_active = 0.0
+        self._frame_started_at = self._last_active = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
         self.peer_host = ""
         self.peer_port = 0
@@ -198,14 +194,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
-        if len(frame) <= INLINE_BYTES:
-            if not self._pending:
-                answer_frame = self._dispatcher.frame_routes.get(frame[1])  # no key has more than one byte
-                if answer_frame is not None and not frame[0] and self._answer_frame(answer_frame, frame):
-                    return self._may_continue()
-            context = self._context(frame)
-        else:
-            context = self._context(frame)
+        is_small = len(frame) <= INLINE_BYTES
+        if is_small and not self._pending:
+            answer_frame = self._dispatcher.frame_routes.get(frame[1])  # no key has more than one byte
+            if answer_frame is not None and not frame[0] and self._answer_frame(answer_frame, frame):
+                return self._may_continue()
+        context = self._context(frame)
+        if not is_small:
             (context.api_key,) = _KEY.unpack_from(frame)
             context.is_large = is_large(context)
             if context.is_large:
@@ -215,7 +210,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._may_continue()
 
     def _answer_frame(self, handler: FrameHandler, frame: memoryview) -> bool:
-        """Returns whether the frame handler has answered the request."""
+        """Returns whether the frame handler answers the request."""
         try:
             answer = self._dispatcher.answer_frame(handler, frame, self)
         except Exception:  # it is unknown what was done
@@ -225,7 +220,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         if answer is None:
             return False
         self._valid_requests += 1
-        if self._output is not None and not self._closing:
+        if not isinstance(answer, bytes):
+            self._add_pending(self._context(frame), None, answer)
+        elif self._output is not None and not self._closing:
             self._output.write_buffer(answer)
         return True
 
@@ -272,19 +269,21 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception as e:
             self._answer(context, request, self._dispatcher.failure(context, request, e))
             return
-        if result is None or not hasattr(result, "__await__"):
-            if result is None or not context.is_large:
-                self._answer(context, request, result)
-                return
-            pending = PendingResponse(context, None, None)
+        if result is not None and hasattr(result, "__await__"):
+            self._add_pending(context, request, asyncio.ensure_future(result, loop=self._loop))
+        elif result is None or not context.is_large:
+            self._answer(context, request, result)
         else:
-            pending = PendingResponse(context, request, asyncio.ensure_future(result, loop=self._loop))
+            self._encode_in_thread(self._add_pending(context, None, None), [result, request])
+
+    def _add_pending(self, context: RequestContext, request: Any, future: Any) -> PendingResponse:
+        """Keeps the place of a response, which is written when `future` is done, if there is one."""
+        pending = PendingResponse(context, request, future)
         self._pending.append(pending)
         self._responses.request_bytes += context.frame_size
-        if pending.future is None:
-            self._encode_in_thread(pending, [result, request])
-        else:
-            pending.future.add_done_callback(partial(self._finished, pending))
+        if future is not None:
+            future.add_done_callback(partial(self._finished, pending))
+        return pending
 
     def _may_continue(self) -> bool:
         """Whether the next request may be handled at once."""

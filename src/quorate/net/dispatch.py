@@ -13,6 +13,7 @@ A handler is a function `(RequestContext, Request) -> Response | Awaitable[Respo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import struct
@@ -127,11 +128,14 @@ class FrameSource(Protocol):
         ...
 
 
-FrameHandler = Callable[[memoryview, FrameSource], bytes | None]
+FrameAnswer = bytes | asyncio.Future[bytes] | None
+"""The complete response to a request, with its length, now or later. None if the API's handler must answer."""
+
+FrameHandler = Callable[[memoryview, FrameSource], FrameAnswer]
 """Answers a request of the most common form from its bytes, because to decode a small request and to encode
-its response takes longer than to carry it out. Returns the complete response, with its length, or None if the
-API's handler must answer: the request is then unchanged, and nothing was done. Called only if no earlier
-response of the connection is pending."""
+its response takes longer than to carry it out. If it returns None, the request is unchanged and nothing was
+done. A future may fail with a KafkaError, which is answered as that of the API's handler. Called only if no
+earlier response of the connection is pending."""
 
 
 class RequestObserver(Protocol):
@@ -141,7 +145,7 @@ class RequestObserver(Protocol):
         """Runs the handler of a request and returns its result."""
         ...
 
-    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
+    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> FrameAnswer:
         """Runs a frame handler and returns its result."""
         ...
 
@@ -262,7 +266,7 @@ class Dispatcher:
             return self._metrics.handle(handler, context, request)
         return handler(context, request)
 
-    def answer_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
+    def answer_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> FrameAnswer:
         """Runs a frame handler."""
         if self._metrics is not None:
             return self._metrics.handle_frame(handler, frame, source)

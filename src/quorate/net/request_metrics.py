@@ -28,7 +28,7 @@ from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from quorate.net.dispatch import FrameHandler, FrameSource, Handler, RequestContext
+    from quorate.net.dispatch import FrameAnswer, FrameHandler, FrameSource, Handler, RequestContext
 
 PARTS = (
     ("TotalTimeMs", "Time from the arrival of a request until its response is ready, in ms."),
@@ -94,18 +94,31 @@ class RequestMetrics:
         meter = self._meters[key] = RequestMeter(REGISTRY[key].name, self._clock())
         return meter
 
-    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> bytes | None:
-        """Runs a frame handler and returns its result. Such a request never waits for anything."""
+    def handle_frame(self, handler: FrameHandler, frame: memoryview, source: FrameSource) -> FrameAnswer:
+        """Runs a frame handler and returns its result. Its errors are counted by `failed`."""
         counted = self._meters.get(frame[1]) or self._new_meter(frame[1])
         started = self._clock() if counted.sample.take() else None
         answer = handler(frame, source)
         if answer is not None:
             counted.add(frame[3])
             if started is not None:
-                now = self._clock()
-                local_ms = (now - started) * 1000
-                counted.sample.record((local_ms, 0.0, local_ms, 0.0, len(frame)), now)
+                self._record_frame(counted, started, len(frame), answer)
         return answer
+
+    def _record_frame(
+        self, counted: RequestMeter, started: float, size: int, answer: bytes | asyncio.Future[bytes]
+    ) -> None:
+        """Records the times of a request whose frame handler has returned `answer`."""
+        returned = self._clock()
+
+        def record(now: float) -> None:
+            local_ms, remote_ms = (returned - started) * 1000, (now - returned) * 1000
+            counted.sample.record((local_ms + remote_ms, 0.0, local_ms, remote_ms, size), now)
+
+        if isinstance(answer, bytes):
+            record(returned)
+        else:
+            answer.add_done_callback(lambda _: record(self._clock()))
 
     def _observe(
         self, counted: RequestMeter, in_sample: bool, handler: Handler, context: RequestContext, request: Any

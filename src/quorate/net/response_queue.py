@@ -44,6 +44,7 @@ class PendingResponse:
     def __init__(self, context: RequestContext, request: Any, future: asyncio.Future[Any] | None) -> None:
         self.context = context
         self.request = request
+        """None if a frame handler has taken the request without decoding it."""
         self.future = future
         """The handler's result; None if the response was there at once."""
         self.parts: list[Part] | None = None
@@ -56,10 +57,12 @@ class PendingResponse:
         """The result of the finished handler, or the response for its error."""
         future = self.future
         assert future is not None
-        if future.cancelled():
-            return dispatcher.failure(self.context, self.request, asyncio.CancelledError())
-        error = future.exception()
-        return future.result() if error is None else dispatcher.failure(self.context, self.request, error)
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            return future.result()
+        if self.request is None and self.context.frame is not None:
+            self.request = dispatcher.decode(self.context.frame, self.context)
+        return dispatcher.failure(self.context, self.request, error)
 
     def take_messages(self) -> list[Any]:
         """Forgets the request and the handler's result. Returns them, the request last."""
@@ -140,9 +143,11 @@ class ResponseQueue:
 
 def encode_frame(context: RequestContext, response: Any) -> list[Part]:
     """Encodes a response with its header and length prefix, in one buffer if it is small. None has no
-    bytes."""
+    bytes. The response of a frame handler is encoded already."""
     if response is None:
         return []
+    if isinstance(response, bytes):
+        return [response]
     parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
     if len(parts) == 1 and isinstance(parts[0], bytearray) and len(parts[0]) <= _JOIN_BYTES:
         return [_PREFIX.pack(len(parts[0])) + parts[0]]

@@ -28,13 +28,13 @@ from quorate.log import properties_text
 from quorate.log.directories import meta_properties
 from quorate.log.directories.lock import DirLock, DirLockedError, LockFileError
 from quorate.log.files import write_atomically
-from quorate.metadata.bootstrap import METADATA_DIRECTORY
+from quorate.metadata.stored_voters import latest_voters, snapshot_voters
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets
 from quorate.node.properties import read_properties
 from quorate.node.storage.dynamic_voters import DynamicVoter
 from quorate.node.storage.formatter import FormatPlan, format_directories
-from quorate.node.stored_voters import latest_voters, snapshot_voters
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 from quorate.records.control import VotersRecord
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log.directories import meta_properties
 from quorate.log.directories.lock import DirLock, LockFileError
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class LogDirectories:
         """Raises MetaPropertiesError if a directory other than the metadata directory has a metadata log."""
         metadata = self._config.metadata_log_dir
         for directory in directories:
-            if directory != metadata and (directory / "__cluster_metadata-0").exists():
+            if directory != metadata and (directory / METADATA_DIRECTORY).exists():
                 raise meta_properties.MetaPropertiesError(
                     f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is "
                     f"{metadata}: correct metadata.log.dir or the order of log.dirs, or remove the stale one"

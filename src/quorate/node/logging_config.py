@@ -23,6 +23,19 @@ LEVELS = {
 _LAYOUT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
+class LineFormatter(logging.Formatter):
+    """Formats a record that has `lines` as if each line had a record of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines: list[str] | None = getattr(record, "lines", None)
+        if lines is None or len(lines) == 1:
+            return super().format(record)
+        record.asctime = self.formatTime(record)
+        record.message = "\0"
+        before, _, after = self.formatMessage(record).partition("\0")
+        return "\n".join([f"{before}{line}{after}" for line in lines])
+
+
 def parse_level(text: str) -> int:
     """Returns the level with this name of log4j. Raises ValueError, which names all levels."""
     level = LEVELS.get(text.strip().upper())
@@ -49,7 +62,7 @@ def configure(level: str | None = None, stream: TextIO | None = None, prefix: st
     logging.addLevelName(logging.WARNING, "WARN")
     logging.addLevelName(logging.CRITICAL, "FATAL")
     handler = logging.StreamHandler(stream or sys.stdout)
-    handler.setFormatter(logging.Formatter(prefix + _LAYOUT))
+    handler.setFormatter(LineFormatter(prefix + _LAYOUT))
     for unused in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
         setattr(
             logging, unused, False

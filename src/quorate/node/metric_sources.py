@@ -15,6 +15,7 @@ from quorate.lazy import lazy_module
 from quorate.metrics import Family, gauge, labels, meter
 from quorate.net import request_metrics
 from quorate.node.metrics import MetricsCollector
+from quorate.node.process_metrics import process_families
 
 if TYPE_CHECKING:
     from quorate.broker.metrics import families as broker_metrics
@@ -34,6 +35,7 @@ class MetricSources:
 
     def __init__(self) -> None:
         self.collector = MetricsCollector()
+        self.collector.add_families(process_families)
         self.broker_requests = request_metrics.RequestMetrics()
         self.controller_requests = request_metrics.RequestMetrics()
         self._broker: BrokerServer | None = None
@@ -82,7 +84,8 @@ def _raft_families(raft: RaftClient, *, is_controller: bool) -> Iterator[Family]
     )
     if is_controller:
         for metric in raft.controller_metrics():
-            yield gauge(f"controller.KafkaController.{metric.name}", metric.help, float(metric.value))
+            assert isinstance(metric.value, float | int)
+            yield gauge(f"controller.KafkaController.{metric.name}", metric.help, metric.value)
 
 
 def _listener_families(listeners: Mapping[str, Listener]) -> Iterator[Family]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigError
+from quorate.config.dynamic_configs import broker_definition
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log import properties_text
 
@@ -47,7 +47,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> KafkaConfig:
             config.warnings.append(
                 f"{key} is set {times} times; the last value, {_shown(key, properties[key])}, counts"
             )
-    if any(_was_utf8(text) for item in properties.items() for text in item):
+    if any(properties_text.was_utf8(text) for item in properties.items() for text in item):
         config.warnings.append(
             f"{path} has text in UTF-8, but properties files are read as ISO-8859-1, as Java does: "
             "write characters outside of ASCII as \\uXXXX"
@@ -55,16 +55,6 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> KafkaConfig:
     return config
 
 
-def _was_utf8(text: str) -> bool:
-    """Whether this text was UTF-8 before it was read as ISO-8859-1. False for ASCII, which is the same
-    in both.
-    """
-    try:
-        return not text.isascii() and not text.encode("latin-1").decode().isascii()
-    except UnicodeError:
-        return False
-
-
 def _shown(key: str, value: str) -> str:
-    definition = BROKER_CONFIGS.get(key)
+    definition = broker_definition(key)
     return value if definition is not None and not definition.sensitive else "not shown"

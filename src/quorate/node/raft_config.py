@@ -15,9 +15,11 @@ def raft_config(
     cluster_id: str,
     directory_id: bytes,
     endpoints: Iterable[Endpoint],
+    start_time_ms: int = 0,
     on_fatal: Callable[[BaseException], None],
 ) -> RaftConfig:
-    """Returns the settings of the replica. `endpoints` are the advertised controller listeners."""
+    """Returns the settings of the replica. `endpoints` are the advertised controller listeners, `start_time_ms` is
+    that of the process."""
     get = config.get
     segment_bytes = get("internal.metadata.log.segment.bytes") or get("metadata.log.segment.bytes")
     return RaftConfig(
@@ -44,5 +46,6 @@ def raft_config(
         retention_bytes=get("metadata.max.retention.bytes"),
         retention_ms=get("metadata.max.retention.ms"),
         file_delete_delay_s=get("internal.metadata.delete.delay.millis") / 1000,
+        start_time_ms=start_time_ms,
         on_fatal=on_fatal,
     )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
 from quorate.config.definitions import ConfigError
+from quorate.config.dynamic_configs import NO_DYNAMIC_CONFIGS, effective_value
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 from quorate.lazy import lazy_module, lazy_modules
@@ -151,6 +152,7 @@ class KafkaServer:
                 cluster_id=self.cluster_id,
                 directory_id=directory_id,
                 endpoints=self._with_bound_ports(config.advertised_controller_listeners),
+                start_time_ms=self._start_time_ms,
                 on_fatal=self._fail,
             ),
             files=None,
@@ -269,6 +271,12 @@ class KafkaServer:
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
         await self._serve(config.controller_listeners, dispatcher, open_file_limit)
+        if not config.is_broker:  # otherwise the broker applies the dynamic configurations
+            self.controller.add_config_listener(
+                lambda applied: self._limit_connections(
+                    partial(effective_value, config, applied), open_file_limit
+                )
+            )
         self._phase("controller serves")
 
     async def _start_broker(self, directory_ids: dict[Path, bytes], open_file_limit: int) -> None:
@@ -297,7 +305,7 @@ class KafkaServer:
         dispatcher.register_all(broker.routes)
         dispatcher.frame_routes = broker.frame_routes
         await self._serve(config.broker_listeners, dispatcher, open_file_limit)
-        broker.subscribe_configs(partial(self._limit_connections, broker, open_file_limit))
+        broker.subscribe_configs(lambda: self._limit_connections(broker.config_value, open_file_limit))
 
     async def _serve(
         self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, open_file_limit: int
@@ -311,41 +319,48 @@ class KafkaServer:
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
         )
-        limits = self._with_connection_limits(limits, lambda name: str(get(name)), open_file_limit)
+        static = partial(effective_value, self.config, NO_DYNAMIC_CONFIGS)
         for endpoint in endpoints:
             await self.listeners[endpoint.name].start(
                 endpoint.host,
                 endpoint.port,
                 dispatcher,
                 endpoint.name,
-                limits,
+                self._with_connection_limits(limits, endpoint.name, static, open_file_limit),
                 security_protocol=endpoint.security_protocol,
             )
 
-    def _limit_connections(self, broker: broker_server.BrokerServer, open_file_limit: int) -> None:
+    def _limit_connections(self, value: Callable[[str], str | None], open_file_limit: int) -> None:
         """Applies the dynamic limits on the number of connections to clients that connect from now on."""
-        names = {endpoint.name for endpoint in self.config.broker_listeners}
-        for listener in [listener for name, listener in self.listeners.items() if name in names]:
+        for name, listener in self.listeners.items():
             try:
-                listener.limits = self._with_connection_limits(
-                    listener.limits, lambda name: broker.config_value(name) or "", open_file_limit
-                )
-            except (ConfigError, ValueError) as error:  # a controller of Apache Kafka has accepted this value
+                listener.limits = self._with_connection_limits(listener.limits, name, value, open_file_limit)
+            except ConfigError as error:  # a controller of Apache Kafka has accepted this value
                 self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
                 return
 
     def _with_connection_limits(
-        self, limits: ConnectionLimits, value: Callable[[str], str], open_file_limit: int
+        self,
+        limits: ConnectionLimits,
+        listener: str,
+        value: Callable[[str], str | None],
+        open_file_limit: int,
     ) -> ConnectionLimits:
-        """Returns the limits with the configured numbers of connections. Raises ConfigError, ValueError."""
+        """Returns the limits with the configured numbers of connections. Raises ConfigError."""
         overrides = "max.connections.per.ip.overrides"
+        of_listener = value(f"listener.name.{listener.lower()}.max.connections")
+        most = min(int(text) for text in (value("max.connections"), of_listener) if text is not None)
+        per_ip = int(value("max.connections.per.ip") or 0)
+        excepted = parse_connections_per_ip(overrides, value(overrides) or "")
+        if per_ip == 0 and not excepted:
+            raise ConfigError(
+                "max.connections.per.ip", "0", f"zero needs {overrides}, or no client could connect"
+            )
         return replace(
             limits,
-            max_connections=max_connections_per_listener(
-                open_file_limit, len(self.config.listeners), int(value("max.connections"))
-            ),
-            max_connections_per_ip=int(value("max.connections.per.ip")),
-            max_connections_per_ip_overrides=parse_connections_per_ip(overrides, value(overrides)),
+            max_connections=max_connections_per_listener(open_file_limit, len(self.config.listeners), most),
+            max_connections_per_ip=per_ip,
+            max_connections_per_ip_overrides=excepted,
         )
 
     def _with_bound_ports(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:

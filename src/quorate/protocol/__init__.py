@@ -14,6 +14,7 @@
     file_region      ranges of files that are sent without a copy
     page_cache       checks whether bytes of a file are in the page cache
     uuids            uuids and their text
+    metadata_partition  the partition that holds the metadata
     config_resource  the types of resources that have configurations
     our_tags         the tagged fields that Apache Kafka does not have
 

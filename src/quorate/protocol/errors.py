@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from enum import IntEnum
 
 logger = logging.getLogger(__name__)
@@ -208,15 +209,35 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """An error with the code that is sent to the peer. `message` is None if the code is sufficient."""
+    """An error with the code that is sent to the peer. `message` is None if the code is sufficient.
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    `message` is Kafka's text where Kafka has one, word for word. `remedy` is our sentence after it: what
+    blocks, and what helps (docs/errors.md).
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None, *, remedy: str = "") -> None:
+        if remedy:
+            message = explained(message, remedy)
         super().__init__(code, message)
         self.code = code
         self.message = message
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
+
+
+def explained(message: str | None, remedy: str) -> str:
+    """Appends a remedy to a message, as a sentence of its own."""
+    if not message:
+        return remedy
+    return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {remedy}"
+
+
+def listed(items: Iterable[object], limit: int = 10) -> str:
+    """Returns items separated by commas. Of many items, the first `limit` and the number of the others."""
+    texts = [str(item) for item in items]
+    more = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 class DecodeError(KafkaError):

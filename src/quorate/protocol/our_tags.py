@@ -33,16 +33,22 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
             "RegisterBrokerRecord.start_time_ms",
             "MetadataResponse.MetadataResponseBroker.start_time_ms",
             "DescribeClusterResponse.DescribeClusterBroker.start_time_ms",
+            "FetchRequest.start_time_ms",
+            "DescribeQuorumResponse.ReplicaState.start_time_ms",
         ),
-        "when the broker's process started, in ms since 1970; 0 not known (KIP-536)",
+        "when the node's process started, in ms since 1970; 0 not known (KIP-536)",
     ),
     COMMITTED_OFFSET: (
         ("EnvelopeResponse.committed_offset",),
         "metadata offset from which on the forwarded change is visible; -1 not known",
     ),
     SNAPSHOT_END_OFFSET: (
-        ("BrokerHeartbeatRequest.snapshot_end_offset", "FetchRequest.snapshot_end_offset"),
-        "end offset of the sender's newest metadata snapshot; -1 none or not known (KIP-630)",
+        (
+            "BrokerHeartbeatRequest.snapshot_end_offset",
+            "FetchRequest.snapshot_end_offset",
+            "DescribeQuorumResponse.ReplicaState.snapshot_end_offset",
+        ),
+        "end offset of the replica's newest metadata snapshot; -1 none or not known (KIP-630)",
     ),
     VOTER_DIRECTORY_ID: (
         ("LeaderChangeMessage.Voter.directory_id",),
@@ -58,17 +64,17 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     ),
     ATTRIBUTION_PRINCIPAL: (
         ("NoOpRecord.principal",),
-        "who made the changes of this batch, as Type:Name; null not known",
+        "who made the change that this record ends, as Type:Name; null not known",
     ),
     ATTRIBUTION_CLIENT_ID: (
         ("NoOpRecord.client_id",),
-        "client id of the request behind this batch; null not known",
+        "client id of the request behind this change; null not known",
     ),
     ATTRIBUTION_ADDRESS: (("NoOpRecord.address",), "host address of that client; null not known"),
     ATTRIBUTION_API: (("NoOpRecord.api",), "API key of that request; -1 not known"),
     ATTRIBUTION_REASON: (
         ("NoOpRecord.reason",),
-        "why, where no request is behind it (a fenced broker, say); null none",
+        "why the controller made the change by itself (it fenced a broker, say); null none",
     ),
     CHANGED_END_POINTS: (
         ("BrokerRegistrationChangeRecord.end_points",),

@@ -8,8 +8,12 @@ import os
 from typing import Final
 
 ZERO_UUID: Final = bytes(16)
-METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
-"""Topic id of `__cluster_metadata`; `random_uuid` never returns it."""
+
+
+def is_reserved(uuid: bytes) -> bool:
+    """Whether a uuid never stands for a real directory (KIP-858): as two signed numbers of 64 bits, the first is 0
+    and the second below 100 (Kafka's DirectoryId)."""
+    return uuid[:8] == bytes(8) and int.from_bytes(uuid[8:], "big", signed=True) < 100
 
 
 def uuid_text(raw: bytes) -> str:

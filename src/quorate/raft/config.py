@@ -50,6 +50,7 @@ class RaftConfig:
     inline_fsync_s: float = 0.001  # fsync in the loop while the recent p99 is below this
     kraft_versions: tuple[int, int] = (0, 1)
     auto_join: bool = False  # controller.quorum.auto.join.enable
+    start_time_ms: int = 0  # of the process, in ms since 1970; 0 not known
     quick_failover: bool = True
     # Called when the metadata directory has failed. It must stop the node.
     on_fatal: Callable[[BaseException], None] | None = None
@@ -73,4 +74,5 @@ class RaftConfig:
             kraft_versions=self.kraft_versions,
             auto_join=self.auto_join,
             quick_failover=self.quick_failover,
+            start_time_ms=self.start_time_ms,
         )

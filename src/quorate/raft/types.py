@@ -16,8 +16,6 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import uuid_text
 
 NO_DIRECTORY = bytes(16)
-METADATA_TOPIC = "__cluster_metadata"
-METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_PARTITION = 0
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are at most this large, as in Kafka
 MAX_FETCH_BYTES = 8 * 1024 * 1024
@@ -144,6 +142,7 @@ class RaftParams:
     kraft_versions: tuple[int, int] = (0, 1)  # supported range of the feature kraft.version
     auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True  # request pre-votes soon after the leader's connection was reset
+    start_time_ms: int = 0  # of the process, in ms since 1970; reported to the leader
 
     @property
     def check_quorum_s(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import google_crc32c
 
@@ -300,10 +301,7 @@ def build_metadata_batch(
         raise ValueError("A record batch holds at least one record")
     parts: list[Buffer] = []
     for delta, value in enumerate(values):
-        size = len(value)
-        # attributes 0, timestamp delta 0, offset delta, key length -1 (zig-zag 1)
-        head = b"\x00\x00" + encode(delta) + b"\x01" + encode(size)
-        parts += (encode(len(head) + size + 1), head, value, b"\x00")
+        parts += (_metadata_head(delta, len(value)), value, b"\x00")
     return _seal(
         b"".join(parts),
         len(values),
@@ -314,6 +312,14 @@ def build_metadata_batch(
         base_timestamp=timestamp,
         max_timestamp=timestamp,
     )
+
+
+@lru_cache(8_192)
+def _metadata_head(delta: int, size: int) -> bytes:
+    """What is before the value of a record of this offset delta and size. Few sizes occur again and again."""
+    # attributes 0, timestamp delta 0, offset delta, key length -1 (zig-zag 1)
+    head = b"\x00\x00" + encode(delta) + b"\x01" + encode(size)
+    return encode(len(head) + size + 1) + head
 
 
 def metadata_values(batch: Buffer) -> list[memoryview]:

@@ -114,9 +114,17 @@ def encode_one(
     headers: Headers = (),
 ) -> None:
     """Appends one record to `out`."""
-    head = b"\x00" + encode(timestamp_delta) + encode(offset_delta)
-    key_size = b"\x01" if key is None else encode(len(key))
-    value_size = b"\x01" if value is None else encode(len(value))
+    head = b"".join(
+        (
+            b"\x00",
+            encode(timestamp_delta),
+            encode(offset_delta),
+            b"\x01" if key is None else encode(len(key)),
+            key or b"",
+            b"\x01" if value is None else encode(len(value)),
+        )
+    )
+    tail: bytes | bytearray = b"\x00"
     if headers:
         tail = bytearray(encode(len(headers)))
         for name, content in headers:
@@ -128,19 +136,8 @@ def encode_one(
             else:
                 tail += encode(len(content))
                 tail += content
-    else:
-        tail = bytearray(1)
-    size = len(head) + len(key_size) + len(value_size) + len(tail)
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    out += encode(size)
+    out += encode(len(head) + len(value or b"") + len(tail))
     out += head
-    out += key_size
-    if key is not None:
-        out += key
-    out += value_size
-    if value is not None:
+    if value:
         out += value
     out += tail

@@ -57,6 +57,8 @@ def find_run(body: memoryview, pos: int, index: int, count: int) -> RecordRun | 
     count = min(count - index, limit - index, (end - pos) // stride, MAX_RUN)
     if count == 0 or body[pos + stride - 1]:
         return None
+    if count > 1 and body[pos + stride] != body[pos]:  # the next record has another size
+        return RecordRun(1, stride, first_value_at, size)
     columns = [*range(delta_at), *range(delta_at + width, value_at), stride - 1]
     for most in (FIRST_LOOK, count):
         data = bytes(body[pos : pos + min(count, most) * stride])
@@ -79,14 +81,17 @@ def _equal_columns(data: bytes, stride: int, columns: list[int]) -> int:
     return length
 
 
+_PERIODS: Final = {more: bytes([delta << 1 & 0x7F | more for delta in range(64)]) for more in (0, 0x80)}
+"""The first bytes of 64 encoded offset deltas, without and with a byte after them."""
+
+
 def _delta_bytes(index: int, count: int, place: int, *, last: bool) -> bytes:
     """Byte `place` of the encoded offset deltas from `index` on."""
     more = 0 if last else 0x80
     shift = 7 * place - 1  # the zig-zag form is twice the delta
     if shift < 0:
-        period = bytes([delta << 1 & 0x7F | more for delta in range(64)])
         start = index % 64
-        return (period * (count // 64 + 2))[start : start + count]
+        return (_PERIODS[more] * (count // 64 + 2))[start : start + count]
     first, final = index >> shift, index + count - 1 >> shift
     repeated = b"".join(bytes((number & 0x7F | more,)) * (1 << shift) for number in range(first, final + 1))
     start = index - (first << shift)

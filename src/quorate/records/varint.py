@@ -25,8 +25,14 @@ def encode_unsigned(value: int) -> bytes:
     return bytes(out)
 
 
+_LENGTHS = [encode_unsigned(n << 1) for n in range(1024)]
+"""The zig-zag forms of small numbers, as the lengths and offsets in most records."""
+
+
 def encode(value: int) -> bytes:
     """The zig-zag form of a signed integer."""
+    if 0 <= value < 1024:
+        return _LENGTHS[value]
     return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
 
 

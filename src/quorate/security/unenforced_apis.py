@@ -15,7 +15,11 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 def refuse_acls() -> NoReturn:
     """Raises SECURITY_DISABLED, as Kafka's AclApis does without an authorizer."""
-    raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    raise KafkaError(
+        ErrorCode.SECURITY_DISABLED,
+        "No Authorizer is configured.",
+        remedy="ACLs are not enforced here: limit access at the network, or run the brokers with Apache Kafka.",
+    )
 
 
 def refuse_quotas(request: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, metadata_version_of
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, metadata_version_of
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import ELR_VERSION, KRAFT_VERSION, LEVELS
 from quorate.metadata.image import MetadataImage
@@ -35,6 +35,7 @@ from quorate.metadata.snapshot import (
     snapshot_name,
     write_snapshot,
 )
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import ZERO_UUID
 

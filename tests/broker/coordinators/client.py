@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.api import REGISTRY, ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.join_group import JoinGroupRequest
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
+from quorate.protocol.messages.sync_group import SyncGroupRequest
+from quorate.protocol.schema import Request
 from tests.broker.coordinators.fakes import World, id_of
 
 E = ErrorCode
@@ -102,6 +104,26 @@ async def joined(w: World, version: int, group: str = "g") -> Any:
     if answer.error_code == E.MEMBER_ID_REQUIRED:
         answer = await w.call(ApiKey.JOIN_GROUP, join_request(answer.member_id, group), version)
     return answer
+
+
+def frame(of: Request, version: int = 9, correlation_id: int = 7, client_id: str | None = "me") -> bytes:
+    return encode_request(correlation_id, client_id, of, version)
+
+
+async def stable_member(w: World, group: str = "g") -> Any:
+    """A member of a stable group."""
+    member = await joined(w, 9, group)
+    assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"a")
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=member.generation_id,
+        member_id=member.member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[assignment],
+    )
+    assert (await w.call(ApiKey.SYNC_GROUP, sync, 5)).error_code == E.NONE
+    return member
 
 
 class Turns:

@@ -19,7 +19,8 @@ from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MetadataDelta
-from quorate.net.dispatch import RequestContext
+from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.response_queue import PendingResponse, encode_frame
 from quorate.protocol.api import ApiKey
 from quorate.protocol.uuids import ZERO_UUID
 from quorate.records.batch import iter_batches
@@ -117,7 +118,7 @@ class Replicas(ReplicaManager):
 
 def id_of(topic: str) -> bytes:
     """The id of a topic of the tests."""
-    return topic.encode().ljust(16, b"-")
+    return topic.encode().ljust(16, b"-")[:16]
 
 
 @dataclass
@@ -127,6 +128,15 @@ class FakeMetadata:
     topics: dict[str, int] = field(default_factory=dict)
     ids: dict[bytes, str] = field(default_factory=dict)
     fenced: bool = False
+    _image: Any = field(default_factory=lambda: SimpleNamespace(topics=None))
+
+    @property
+    def image(self) -> Any:
+        """An image whose topics are another object as soon as they change."""
+        now = (dict(self.topics), dict(self.ids))
+        if self._image.topics != now:
+            self._image = SimpleNamespace(topics=now)
+        return self._image
 
     def topic(self, name: str) -> Any:
         count = self.topics.get(name)
@@ -202,6 +212,9 @@ class World:
         self.service = CoordinatorService(
             self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
         )
+        self.dispatcher = Dispatcher(ListenerKind.BROKER)
+        self.dispatcher.register_all(self.service.routes)
+        self.listener_name = "PLAINTEXT"
 
     async def send(self, request: Any) -> Any:
         self.sent.append(request)
@@ -244,6 +257,35 @@ class World:
         ctx = RequestContext(key, version, 1, "client", "PLAINTEXT", client_host="127.0.0.1")
         request = type(request).decode(request.encode(version), version)
         return self.service.routes[key](ctx, request)
+
+    def decode(self, frame: memoryview) -> tuple[RequestContext, Any]:
+        ctx = RequestContext(0, 0, 0, None, "PLAINTEXT", client_host="127.0.0.1", frame=frame)
+        return ctx, self.dispatcher.decode(frame, ctx)
+
+    def start_frame(self, frame: bytes) -> bytes | asyncio.Future[bytes] | None:
+        """Gives a frame to the frame handler of its API, as a connection does."""
+        return self.service.frame_routes[frame[1]](memoryview(bytearray(frame)), self)
+
+    async def answer_frame(self, frame: bytes, *, by_handler: bool = False) -> bytes:
+        """The response to a frame, by its frame handler if there is one that answers it."""
+        data = memoryview(bytearray(frame))
+        answer: Any = None
+        if not by_handler and frame[1] in self.service.frame_routes:
+            answer = self.start_frame(frame)
+        if isinstance(answer, bytes):
+            return answer
+        if answer is None:
+            ctx, request = self.decode(data)
+            response = self.service.routes[ctx.api_key](ctx, request)
+            if hasattr(response, "__await__"):
+                response = await asyncio.wait_for(response, 5)
+        else:
+            ctx = RequestContext(0, 0, 0, None, "PLAINTEXT", frame=data)
+            pending = PendingResponse(ctx, None, answer)
+            await asyncio.wait([answer], timeout=5)
+            response = pending.response(self.dispatcher)
+        parts: list[Any] = encode_frame(ctx, response)
+        return b"".join(parts)
 
     async def call(self, key: ApiKey, request: Any, version: int) -> Any:
         answer = self.start(key, request, version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,11 @@ from tests.broker.coordinators.client import (
     commit_request,
     fetch_request,
     fetched,
+    frame,
     in_loop,
     join_request,
     joined,
+    stable_member,
     versions,
 )
 from tests.broker.coordinators.fakes import World
@@ -89,7 +92,10 @@ async def test_members_and_assignment_survive_a_restart() -> None:
             group_id="g", generation_id=1, member_id=member.member_id, protocol_type="consumer", protocol_name="range",
             assignments=[assignment],
         )  # fmt: skip
+        counts = w.service.groups.counts
+        assert counts.completed_rebalances == 0
         await w.call(ApiKey.SYNC_GROUP, request, 5)
+        assert counts.completed_rebalances == 1
         await w.restart()
         described = (await w.call(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"]), 6)).groups[0]
         assert (described.group_state, described.protocol_data) == ("Stable", "range")
@@ -327,3 +333,78 @@ async def test_the_sessions_of_many_groups_expire_in_several_turns(monkeypatch: 
         counted = Turns()
         await counted.during(until_empty())
         assert counted.count >= len(groups)
+
+
+# -- heartbeats that are answered from their bytes
+# --------------------------------------------------------------------------------------------------
+
+
+def heartbeat(member: Any, **fields: Any) -> HeartbeatRequest:
+    known = {"group_id": "g", "generation_id": member.generation_id, "member_id": member.member_id}
+    return HeartbeatRequest(**known | fields)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.HEARTBEAT))
+@in_loop
+async def test_a_heartbeat_is_answered_as_by_the_handler_and_restarts_the_session(version: int) -> None:
+    async with World() as w:
+        member = await stable_member(w)
+        context = w.service.groups.runtime.context(w.service.groups.partition_for("g"))
+        for correlation_id in (3, 4):
+            before = context.shard.timer.next_deadline()
+            data = frame(heartbeat(member), version, correlation_id)
+            while w.clock.now() + 10 <= before:  # type: ignore[operator]
+                await asyncio.sleep(0)
+            answer = w.start_frame(data)
+            assert context.shard.timer.next_deadline() > before
+            assert answer == await w.answer_frame(data, by_handler=True)
+            assert int.from_bytes(answer[4:8], "big") == correlation_id  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"group_id": ""},
+        {"group_id": "h"},
+        {"generation_id": 99},
+        {"member_id": "m"},
+        {"group_instance_id": "i"},
+        {"member_id": "m" * 2000},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+@in_loop
+async def test_a_heartbeat_with_an_error_is_left_to_the_handler(fields: dict[str, Any]) -> None:
+    async with World() as w:
+        member = await stable_member(w)
+        data = frame(heartbeat(member, **fields), 4)
+        for _ in range(2):
+            assert w.start_frame(data) is None
+
+
+@in_loop
+async def test_a_repeated_heartbeat_follows_its_group() -> None:
+    async with World() as w:
+        member = await stable_member(w)
+        data = frame(heartbeat(member), 4)
+        assert isinstance(w.start_frame(data), bytes)
+        join = w.start(ApiKey.JOIN_GROUP, join_request(group="g"), 3)  # begins a rebalance
+        assert w.start_frame(data) is None
+        assert E.REBALANCE_IN_PROGRESS in (await w.answer_frame(data))[-3:]
+        leave = LeaveGroupRequest(
+            group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member.member_id)]
+        )
+        await w.call(ApiKey.LEAVE_GROUP, leave, 5)
+        await join
+        assert w.start_frame(data) is None
+        w.replicas.lead(w.service.groups.partition_for("g"), epoch=None)
+        assert w.start_frame(data) is None
+
+
+@in_loop
+async def test_a_malformed_heartbeat_is_left_to_the_handler() -> None:
+    async with World() as w:
+        data = frame(heartbeat(await stable_member(w)), 4)
+        for end in range(8, len(data)):
+            assert w.start_frame(data[:end]) is None
+        assert w.start_frame(data[:2] + b"\1\4" + data[4:]) is None

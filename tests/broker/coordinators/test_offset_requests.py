@@ -403,6 +403,8 @@ async def test_single_offsets_are_deleted_unless_a_member_is_subscribed() -> Non
             "t": E.GROUP_SUBSCRIBED_TO_TOPIC, "u": E.NONE, "none": E.UNKNOWN_TOPIC_OR_PARTITION,
         }  # fmt: skip
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
+        counts = w.service.groups.counts
+        assert (counts.offset_commits, counts.offset_deletions, counts.offset_expirations) == (2, 1, 0)
 
 
 def offset_delete(*wanted: tuple[str, list[int]]) -> OffsetDeleteRequest:

@@ -140,6 +140,7 @@ def test_offsets_of_a_simple_group_expire_after_their_last_commit_and_the_group_
     assert offsets(h) == {}
     assert h.shard.classic_group("g") is None
     assert h.log[-1] == GroupRecord("g", None)
+    assert h.shard.counts.offset_expirations == 2
 
 
 def test_retention_of_a_group_counts_from_when_it_is_empty() -> None:

@@ -25,6 +25,7 @@ from quorate.broker.coordinators.group.record_serde import decode_record, encode
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.partitioning import java_string_hash, partition_for
+from quorate.broker.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from quorate.broker.coordinators.shard import UnknownRecordTypeError
 from quorate.protocol.errors import DecodeError
 from quorate.records.batch import build_batch, decode_records, iter_batches
@@ -43,10 +44,26 @@ offset_records = st.builds(
         OffsetAndMetadata,
         offset=st.integers(-1, 2**63 - 1),
         leader_epoch=st.integers(-1, 2**31 - 1),
+        metadata=text | st.text("é", min_size=60, max_size=130),
+        commit_timestamp_ms=st.integers(-1, 2**62),
+        topic_id=st.just(bytes(16)) | st.binary(min_size=16, max_size=16),
+        expire_timestamp_ms=st.none(),
+        record_offset=st.just(-1),
+    ),
+)
+expiring_offset_records = st.builds(
+    OffsetRecord,
+    group_id=text,
+    topic=text,
+    partition=st.integers(0, 2**31 - 1),
+    value=st.builds(
+        OffsetAndMetadata,
+        offset=st.integers(-1, 2**63 - 1),
+        leader_epoch=st.integers(-1, 2**31 - 1),
         metadata=text,
         commit_timestamp_ms=st.integers(-1, 2**62),
         topic_id=st.binary(min_size=16, max_size=16),
-        expire_timestamp_ms=st.none(),
+        expire_timestamp_ms=st.integers(1, 2**62),
         record_offset=st.just(-1),
     ),
 )
@@ -80,6 +97,27 @@ group_records = st.builds(
 @given(offset_records | group_records)
 def test_records_are_decoded_from_their_bytes(record: OffsetRecord | GroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
+
+
+@given(offset_records | expiring_offset_records)
+def test_offsets_are_encoded_by_their_schema(record: OffsetRecord) -> None:
+    key, value = encode_record(record)
+    wanted = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
+    assert key == b"\0\1" + wanted.encode(0)
+    if record.value is None:
+        assert value is None
+        return
+    offset, leader_epoch, metadata, timestamp_ms, expires_ms, topic_id, _ = record.value
+    version = 4 if expires_ms is None else 1
+    message = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=timestamp_ms,
+        expire_timestamp=expires_ms or -1,
+        topic_id=topic_id,
+    )
+    assert value == version.to_bytes(2, "big") + message.encode(version)
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))

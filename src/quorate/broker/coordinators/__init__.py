@@ -7,7 +7,8 @@
 Shared by all coordinators:
 
     runtime          runs the shards of the partitions that this broker leads
-    context          one partition of the internal topic: its shard, and the committed state
+    context          one partition of the internal topic: its shard, the committed state, the batch of a turn
+    batch_writer     fills the batch of a turn, and appends it
     shard            the interface of a shard
     result           the result of a step of a shard
     timer            the timers of a shard

@@ -1,5 +1,5 @@
-"""The runtime's view of one partition: its shard, its loading, and its committed state
-(`CoordinatorContext` and `SnapshottableCoordinator` in Kafka)."""
+"""The runtime's view of one partition: its shard, its loading, its committed state, and the batch that is
+being filled (`CoordinatorContext`, `SnapshottableCoordinator` and `CoordinatorBatch` in Kafka)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,53 @@ Answer = asyncio.Future[Any]
 """The future of a response. Shards see it as a token."""
 
 
+class WriteBatch:
+    """Records of several requests that are appended as one batch. They are applied to the state when they are
+    appended."""
+
+    __slots__ = ("_answers", "_limit", "_size", "records")
+
+    def __init__(self, limit: int) -> None:
+        self.records: list[Any] = []
+        self._answers: list[tuple[Answer, Any]] = []
+        self._limit = limit
+        self._size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether records of at most `size` bytes fit."""
+        return self._size + size <= self._limit
+
+    def add(self, records: list[Any], size: int, answer: Answer, value: Any) -> None:
+        """Adds the records of a request that is answered with `value`."""
+        self.records += records
+        self._answers.append((answer, value))
+        self._size += size
+
+    def complete(self, error: ErrorCode) -> None:
+        """Answers the requests, or fails them with `error`."""
+        for answer, value in self._answers:
+            if answer.done():
+                continue
+            if error is ErrorCode.NONE:
+                answer.set_result(value)
+            else:
+                answer.set_exception(KafkaError(error))
+
+
 class CoordinatorContext(Generic[ShardT]):
     """A shard, loading at first, then active until the broker stops leading its partition."""
 
     __slots__ = (
         "_committed",
         "_uncommitted",
+        "batch",
         "deleted_topics",
         "error",
         "leader_epoch",
         "loader",
         "partition",
         "pending",
+        "pending_batches",
         "shard",
         "uncommitted_at_load",
     )
@@ -47,6 +82,10 @@ class CoordinatorContext(Generic[ShardT]):
         """The error of requests to this shard; NONE when it is active."""
         self.pending: set[Answer] = set()
         """Unanswered requests. They fail with NOT_COORDINATOR when the partition moves away."""
+        self.batch: WriteBatch | None = None
+        """The batch that is being filled."""
+        self.pending_batches: set[WriteBatch] = set()
+        """The batches that are appended and not committed."""
         self.loader: asyncio.Task[None] | None = None
         self.deleted_topics: set[str] = set()
         """Topics that were deleted during the loading."""
@@ -80,3 +119,7 @@ class CoordinatorContext(Generic[ShardT]):
             if not answer.done():
                 answer.set_exception(KafkaError(error))
         self.pending.clear()
+        for batch in (*self.pending_batches, *([] if self.batch is None else [self.batch])):
+            batch.complete(error)
+        self.pending_batches.clear()
+        self.batch = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from quorate.protocol.errors import ErrorCode
 
@@ -12,8 +12,7 @@ Token = Hashable
 """Identifies a request that waits for its response. Opaque to shards; the runtime uses the future."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTime(NamedTuple):
     """The time of a step: the wall clock for timestamps that are stored, the monotonic one for timers."""
 
     wall_ms: int

@@ -5,6 +5,7 @@ A shard identifies a request by a token: the future of its response. A step retu
 
 - Its responses are sent at once.
 - Its records are in the log when `write` returns: as one batch, or as several if the result is not atomic.
+  Records that need no step (`batches`) are in the log after the turn of the event loop.
 - Its `after` sends what depends on the records. It is called when the high watermark has passed the batch.
 
 Writes and `read_newest` see the newest state, `read_committed` the committed one. The committed state
@@ -20,19 +21,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from quorate.broker.clock import Clock
+from quorate.broker.coordinators.batch_writer import BatchWriter
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.records.batch import build_batch
+from quorate.records.batch import BATCH_OVERHEAD, build_batch
 from quorate.records.compression import Compression
 
 logger = logging.getLogger("quorate.group")
 
 CHUNK_BYTES = 512 * 1024
-"""The approximate size of a batch of records that need not be atomic. Half of the default
-`max.message.bytes`."""
+"""The approximate size of a batch of records that need not be atomic: half of `max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
 """The limit for expired timers in one turn of the event loop. After a restart all members may expire."""
@@ -68,6 +69,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._has_topic = has_topic
         self._high_watermarks = HighWatermarks(replicas, topic, append_timeout_s)
         self._contexts: dict[int, CoordinatorContext[ShardT]] = {}
+        self.batches = BatchWriter[ShardT](clock, self._batch_limit, self._apply)
+        """Writes the records of several requests as one batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_turn = -1
@@ -118,8 +121,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         logger.info("[%s] Unloaded %s-%d.", self._name, self._topic, partition)
 
     async def _load(self, context: CoordinatorContext[ShardT]) -> None:
-        started = self._clock.now()
-        partition = context.partition
+        started, partition = self._clock.now(), context.partition
 
         def replayed(end_offset: int) -> None:
             context.update_last_written_offset(end_offset)
@@ -128,8 +130,6 @@ class CoordinatorRuntime(Generic[ShardT]):
         loader = CoordinatorLoader(self._name, context.shard, self._decode_record, replayed)
         try:
             end = await loader.load(self._replicas.local_log(self._topic, partition))
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             context.error = ErrorCode.NOT_COORDINATOR
             logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)
@@ -162,15 +162,9 @@ class CoordinatorRuntime(Generic[ShardT]):
         context.error = ErrorCode.NONE
         self._arm_timer(context)
         if loader.records:
-            logger.info(
-                "[%s] Loaded %s-%d: %s from %d records in %.0f ms.",
-                self._name,
-                self._topic,
-                partition,
-                context.shard.summary,
-                loader.records,
-                (self._clock.now() - started) * 1000,
-            )
+            found = (context.shard.summary, loader.records, (self._clock.now() - started) * 1000)
+            text = "[%s] Loaded %s-%d: %s from %d records in %.0f ms."
+            logger.info(text, self._name, self._topic, partition, *found)
 
     # --- access -----------------------------------------------------------------------------------
 
@@ -190,6 +184,13 @@ class CoordinatorRuntime(Generic[ShardT]):
             return None
         replica_log = self._replicas.local_log(self._topic, partition)
         return None if replica_log is None else int(replica_log.config.max_message_bytes)
+
+    def _batch_limit(self, partition: int) -> int:
+        """The limit for the records of several requests. No codec doubles the size of what it compresses."""
+        if (replica_log := self._replicas.local_log(self._topic, partition)) is None:
+            return 0
+        config = replica_log.config
+        return (min(int(config.max_message_bytes), int(config.segment_bytes)) - BATCH_OVERHEAD) // 2
 
     def contexts(self) -> Iterator[CoordinatorContext[ShardT]]:
         """All shards of this broker, also those that are loading."""
@@ -215,6 +216,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         except KafkaError as error:
             answer.set_exception(error)
             return answer
+        self.batches.flush(context)
         before = context.shard.state
         try:
             result = step(context.shard, answer, self.step_time())
@@ -239,6 +241,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         answer: Answer = self._loop.create_future()
         try:
             context = self.context(partition)
+            self.batches.flush(context)
             value = read(context.shard, context.shard.state)
             if context.is_committed(self._high_watermarks.current(partition)):
                 answer.set_result(value)
@@ -307,6 +310,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         of the event loop."""
         for context in self.contexts():
             if context.error is ErrorCode.NONE:
+                self.batches.flush(context)
                 context.shard.topics_deleted(topics)
             elif context.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 context.deleted_topics |= topics
@@ -343,14 +347,9 @@ class CoordinatorRuntime(Generic[ShardT]):
                 pending = self._high_watermarks.reach_log_end(partition)
         except Exception as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.warning(
-                "[%s] Could not append to %s-%d: %s",
-                self._name,
-                self._topic,
-                partition,
-                code.name,
-                exc_info=None if isinstance(error, KafkaError) else error,
-            )
+            text = "[%s] Could not append to %s-%d: %s"
+            cause = None if isinstance(error, KafkaError) else error
+            logger.warning(text, self._name, self._topic, partition, code.name, exc_info=cause)
             self._run_after(context, result, code, answer)
             return
         if pending.done():
@@ -363,8 +362,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     ) -> asyncio.Future[int]:
         """Replays and appends the records. The returned future completes when all batches are committed. If
         this method raises, the shard's state still matches the log."""
-        shard = context.shard
-        encode = self._encode_record
+        shard, encode = context.shard, self._encode_record
         now_ms = self._clock.now_ms()
         appended: asyncio.Future[int] | None = None
         for records in [result.records] if result.atomic else self._chunks(result.records):
@@ -434,7 +432,6 @@ class CoordinatorRuntime(Generic[ShardT]):
             code = ErrorCode.NONE
         self.committed_state(context)
         self._run_after(context, result, code, answer)
-        self._arm_timer(context)
 
     def _run_after(
         self,
@@ -445,6 +442,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     ) -> None:
         if result.after is None:
             return
+        self.batches.flush(context)
         before = context.shard.state
         try:
             self._apply(context, result.after(error, self.step_time()), before)
@@ -452,6 +450,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, context.partition)
             if answer is not None and not answer.done():
                 answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._arm_timer(context)
 
     # --- timer ------------------------------------------------------------------------------------
 
@@ -488,6 +487,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     def _tick(self, context: CoordinatorContext[ShardT], at: StepTime, until: float) -> None:
         """Runs the expired timers of a shard: at least one, and no further one after the time `until`."""
+        self.batches.flush(context)
         before = context.shard.state
         try:
             for result in context.shard.tick(at):

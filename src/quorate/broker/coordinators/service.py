@@ -50,8 +50,8 @@ class TopicCreator(Protocol):
 
 
 class CoordinatorService:
-    """The coordinators of one broker. `routes` are the handlers by API key. `start` after the replicas,
-    `close` before them."""
+    """The coordinators of one broker. `routes` are the handlers by API key, `frame_routes` the frame handlers.
+    `start` after the replicas, `close` before them."""
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class CoordinatorService:
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
             **self.groups.routes,
         }
+        self.frame_routes = self.groups.frame_routes
 
     async def start(self) -> None:
         """Loads the partitions of internal topics that this broker leads."""

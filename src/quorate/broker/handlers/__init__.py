@@ -2,13 +2,15 @@
 
     produce, fetch, list_offsets, delete_records, offset_for_leader_epoch
     small_produce, small_fetch   parse the most common forms of Produce and Fetch, with `small_requests`
+    fetch_steps, large_fetch     a Fetch of many partitions, in slices of the loop
     metadata, describe_cluster, describe_topic_partitions, describe_producers
     describe_configs, alter_configs, list_config_resources, log_dirs
     security     ACLs, quotas, SCRAM credentials and delegation tokens
 
 Each module has a function `routes(services) -> dict[int, Handler]`. It is imported by the first request of
 its APIs. The method `answer_frame` of a handler, if it has one, is a `FrameHandler`.
-`quorate.broker.server` imports this package, and nothing imports the modules.
+`quorate.broker.server` imports this package. Of the modules, only `small_requests` is imported elsewhere: by
+the group coordinator.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from quorate.protocol.api import ApiKey
 if TYPE_CHECKING:
     import asyncio
 
+    from quorate.broker.alter_log_dirs.manager import ReplicaAlterLogDirsManager
     from quorate.broker.clock import Clock
     from quorate.broker.controller_channel import ControllerChannel
     from quorate.broker.metadata.cache import MetadataCache
@@ -47,6 +50,7 @@ class Services:
     sessions: FetchSessions
     channel: ControllerChannel
     creator: TopicCreator
+    moves: ReplicaAlterLogDirsManager
     clock: Clock
     loop: asyncio.AbstractEventLoop
 

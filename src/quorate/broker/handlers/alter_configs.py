@@ -8,31 +8,31 @@ loggers, and forwards the other resources to the controller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker import log_levels
+from quorate.broker.metadata.config_view import ConfigView
 from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
-from quorate.config.definitions import ConfigError, ConfigType, Scope
-from quorate.config.listeners import parse_connections_per_ip
-from quorate.config.without_effect import STORED, WITHOUT_EFFECT
+from quorate.config.definitions import ConfigType
+from quorate.config.dynamic_configs import inconsistency, no_effect_reason, rejection_reason, valid_values
+from quorate.lazy import lazy_module
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_configs import AlterConfigsResponse
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
+    from quorate import log_levels
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
+else:
+    log_levels = lazy_module("quorate.log_levels")
 
 logger = logging.getLogger("quorate.broker.alter_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
-_OPENED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
-"""Keys that are dynamic in Kafka. Here a change of them would have no effect."""
 
 
 class AlterConfigsHandler:
@@ -42,6 +42,7 @@ class AlterConfigsHandler:
     def __init__(self, services: Services, *, incremental: bool) -> None:
         self._services = services
         self._incremental = incremental
+        self._view = ConfigView(services.config, lambda: services.metadata.image)
 
     async def __call__(self, context: RequestContext, request: Any) -> Any:
         refused: dict[int, KafkaError] = {}  # by position; NONE for resources that are done
@@ -102,12 +103,12 @@ class AlterConfigsHandler:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(nulls))
         kind = resource.resource_type
         if kind == BROKER_LOGGER and self._incremental:
-            self._check_broker_id(resource.resource_name)
-            for config in resource.configs:
-                log_levels.check_change(config.name, config.config_operation, config.value)
-            if not request.validate_only:
-                for config in resource.configs:
-                    log_levels.change(config.name, config.config_operation, config.value)
+            log_levels.change_levels(
+                self._services.node_id,
+                resource.resource_name,
+                resource.configs,
+                validate_only=request.validate_only,
+            )
             return True
         if kind == BROKER:
             if resource.resource_name:
@@ -131,78 +132,30 @@ class AlterConfigsHandler:
             )
 
     def _check_broker(self, resource: Any) -> None:
+        """Checks the dynamic configurations of a broker, or the defaults of all, after the change."""
+        name, config = resource.resource_name, self._services.config
         values = self._resulting(resource)
-        if opened := [name for name in values if name in _OPENED_AT_START]:
-            raise _invalid(
-                "Listeners are opened when a node starts; set them in its properties file and restart it, "
-                "these cannot be changed dynamically",
-                opened,
-            )
-        fixed = [
-            name
-            for name in values
-            if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.READ_ONLY
-        ]
-        if fixed:
-            raise _invalid("Cannot update these configs dynamically", fixed)
-        if not resource.resource_name:
-            single = [
-                name
-                for name in values
-                if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.PER_BROKER
-            ]
-            if single:
-                raise _invalid(
-                    "Cannot update these configs at default cluster level, broker id must be specified",
-                    single,
-                )
-        for name, value in values.items():
-            definition = BROKER_CONFIGS.get(name)
-            if definition is not None:
-                try:
-                    definition.validate(value)
-                except ConfigError as error:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        self._check_effect(resource, values)
-        if CORDONED_LOG_DIRS in values:
-            try:
-                parse_cordoned_dirs(values[CORDONED_LOG_DIRS], self._services.config.log_dirs)
-            except ConfigError as error:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        self._check_connections(values)
-
-    def _check_effect(self, resource: Any, values: Mapping[str, str]) -> None:
-        """Refuses to set a key that has no effect to another value than its default. Keys that are stored
-        already, by a broker of Apache Kafka in the same cluster, may stay."""
-        stored = self._services.metadata.image.configs.get(BROKER, resource.resource_name)
-        for name, value in values.items():
-            reason = WITHOUT_EFFECT.get(name)
-            if reason is None or name in STORED or stored.get(name) == value:
-                continue
-            definition = BROKER_CONFIGS[name]
-            if definition.parse(value) != definition.default_value():
-                raise _invalid(f"Cannot change what has no effect on this broker ({reason})", [name])
-
-    def _check_connections(self, values: Mapping[str, str]) -> None:
-        """Validates the limits on connections, which depend on two keys."""
-        single, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
-        if single not in values and overrides not in values:
-            return
-        config = self._services.config
-        try:
-            excepted = parse_connections_per_ip(overrides, values.get(overrides, config.get(overrides)))
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        if int(values.get(single, config.get(single))) == 0 and not excepted:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or no client could connect"
-            )
+        if (reason := rejection_reason(values, per_broker=bool(name))) is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        # Keys that are stored already, by a broker of Apache Kafka in the same cluster, may stay.
+        stored = self._services.metadata.image.configs.get(BROKER, name)
+        listeners = {endpoint.name.lower() for endpoint in config.listeners} if name else None
+        for key, value in values.items():
+            if stored.get(key) != value:
+                reason = no_effect_reason(key, value, listeners=listeners)
+                if reason is not None:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        default, own = self._view.dynamic_default(), self._view.dynamic_broker()
+        after = (default, values) if name else (values, own)
+        if (reason := inconsistency(config.originals, (default, own), after)) is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
     def _resulting(self, resource: Any) -> dict[str, str]:
         """The keys of a broker resource after the change."""
         if not self._incremental:
             return {config.name: config.value for config in resource.configs}
-        values = dict(self._services.metadata.image.configs.get(BROKER, resource.resource_name))
+        stored = self._services.metadata.image.configs.get(BROKER, resource.resource_name)
+        values = dict(valid_values(stored, per_broker=bool(resource.resource_name)))
         for config in resource.configs:
             name, operation = config.name, config.config_operation
             if operation == SET:
@@ -214,8 +167,10 @@ class AlterConfigsHandler:
                 if definition is None or definition.type is not ConfigType.LIST:
                     word = "append" if operation == APPEND else "subtract"
                     raise KafkaError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"Config value {word} is not allowed for config key: {name}",
+                        ErrorCode.INVALID_CONFIG,
+                        f"Unknown config name: {name}"
+                        if definition is None
+                        else f"Config value {word} is not allowed for config key: {name}",
                     )
                 current = values.get(name, definition.default or "")
                 items = [item for item in current.split(",") if item]
@@ -241,10 +196,6 @@ class AlterConfigsHandler:
         # Both responses have results of the same name with the same fields.
         make = type(response).AlterConfigsResourceResponse
         return make(error_code=code, error_message=message, resource_type=kind, resource_name=name)
-
-
-def _invalid(text: str, names: Iterable[str]) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{text}: Set({', '.join(sorted(names))})")
 
 
 def routes(services: Services) -> dict[int, Handler]:

@@ -9,21 +9,25 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from quorate.broker.log_levels import logger_levels
 from quorate.broker.metadata import config_view as source
 from quorate.broker.metadata.config_view import ConfigView, Synonym
 from quorate.broker.topic_names import topic_name_problem
-from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from quorate.config.definitions import ConfigDef, ConfigType, Scope
+from quorate.config.broker_defs import DYNAMIC_BROKER_CONFIGS
+from quorate.config.definitions import ConfigDef, ConfigType
+from quorate.config.dynamic_configs import broker_definition
 from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.lazy import lazy_module
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 if TYPE_CHECKING:
+    from quorate import log_levels
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
+else:
+    log_levels = lazy_module("quorate.log_levels")
 
 logger = logging.getLogger("quorate.broker.describe_configs")
 
@@ -86,13 +90,10 @@ class DescribeConfigsHandler:
             case x if x == BROKER:
                 return self._broker(request, name, keys)
             case x if x == BROKER_LOGGER:
-                if not name:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-                self._check_broker_id(name, "")
+                levels = log_levels.levels_of_node(self._services.node_id, name, keys)
                 return [
                     Entry(name=logger_name, value=level, config_source=source.LOGGER)
-                    for logger_name, level in logger_levels().items()
-                    if keys is None or logger_name in keys
+                    for logger_name, level in levels.items()
                 ]
             case x if x in (CLIENT_METRICS, GROUP):
                 return self._own(request, resource.resource_type, name, keys)
@@ -130,7 +131,7 @@ class DescribeConfigsHandler:
     def _broker(self, request: DescribeConfigsRequest, name: str, keys: set[str] | None) -> list[Entry]:
         view = self._view
         if name:
-            self._check_broker_id(name, " or empty string")
+            self._check_broker_id(name)
             names: Iterable[str] = view.broker_names()
         else:
             names = sorted(view.dynamic_default())
@@ -138,11 +139,11 @@ class DescribeConfigsHandler:
         for key in names:
             if keys is not None and key not in keys:
                 continue
-            definition = BROKER_CONFIGS.get(key) or DYNAMIC_BROKER_CONFIGS.get(key)
+            definition = broker_definition(key)
             sensitive = definition is None or definition.sensitive
             value = view.broker_value(key) if name else view.dynamic_default().get(key)
             synonyms = view.broker_synonyms(key, sensitive=sensitive, only_default=not name)
-            read_only = definition is None or definition.dynamic is Scope.READ_ONLY
+            read_only = key not in DYNAMIC_BROKER_CONFIGS
             if definition is None:
                 entries.append(
                     Entry(
@@ -156,7 +157,7 @@ class DescribeConfigsHandler:
                     )
                 )
             else:
-                entries.append(_entry(request, definition, value, synonyms, read_only=read_only))
+                entries.append(_entry(request, definition, value, synonyms, read_only=read_only, name=key))
         return entries
 
     def _own(
@@ -195,7 +196,7 @@ class DescribeConfigsHandler:
             return []
         return [Synonym(definition.name, definition.default, source.DEFAULT)]
 
-    def _check_broker_id(self, name: str, alternative: str) -> None:
+    def _check_broker_id(self, name: str) -> None:
         me = self._services.node_id
         try:
             broker_id = int(name)
@@ -206,7 +207,7 @@ class DescribeConfigsHandler:
         if broker_id != me:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {me}{alternative}, but received {name}",
+                f"Unexpected broker id, expected {me} or empty string, but received {name}",
             )
 
 
@@ -230,16 +231,19 @@ def _entry(
     synonyms: list[Synonym],
     *,
     read_only: bool,
+    name: str | None = None,
 ) -> Entry:
+    """The description of a key. `name` is another one than that of its definition for a key of one listener."""
+    own_name = name is None or name == definition.name
     return Entry(
-        name=definition.name,
+        name=definition.name if name is None else name,
         value=None if definition.sensitive else value,
         read_only=read_only,
         config_source=synonyms[0].source if synonyms else source.DEFAULT,
         is_sensitive=definition.sensitive,
         synonyms=_synonyms(synonyms) if request.include_synonyms else [],
         config_type=int(ConfigType(definition.type)),
-        documentation=definition.doc if request.include_documentation else None,
+        documentation=definition.doc if request.include_documentation and own_name else None,
     )
 
 

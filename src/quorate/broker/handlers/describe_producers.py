@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.metadata.cache import unknown_topic_error
+from quorate.broker.topic_names import topic_name_problem
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import KafkaError
@@ -52,6 +53,12 @@ def _describe(services: Services, topic: str, index: int) -> Answer:
     answer = Answer(partition_index=index)
     if services.metadata.topic(topic) is None:
         answer.error_code = unknown_topic_error(topic)
+        problem = topic_name_problem(topic)
+        answer.error_message = (
+            "This server does not host this topic-partition."
+            if problem is None
+            else f"Topic name is invalid: {problem}"
+        )
         return answer
     try:
         log = services.replicas.partition(topic, index).log

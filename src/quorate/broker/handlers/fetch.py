@@ -109,7 +109,7 @@ class FetchHandler:
             now_ms=services.clock.now_ms(),
         )
         if fetch.error != ErrorCode.NONE:
-            return self._answer(context, fetch, {})
+            return self._answer(context, fetch, {}, params)
         keys: list[PartitionKey] = []
         wanted: list[FetchPartition] = []
         answers: dict[PartitionKey, PartitionAnswer] = {}
@@ -117,7 +117,7 @@ class FetchHandler:
             self._steps.note_reader(fetch.quiet, params)
         self._steps.choose(fetch.active.items(), keys, wanted, answers)
         if not wanted and not fetch.quiet:
-            return self._answer(context, fetch, answers)
+            return self._answer(context, fetch, answers, params)
         cold = self._steps.cold_regions(wanted)
         if cold:
             return self._read_ahead(cold, context, fetch, answers, keys, wanted, params)
@@ -261,7 +261,9 @@ class FetchHandler:
             return self._finish(context, fetch, answers, keys, wanted, params, again)
 
         hosted = [services.replicas.partition(part.topic or "", part.partition) for part in wanted]
-        waiting = DelayedFetch(services.loop, hosted, params.max_wait_ms / 1000, ready, finish)
+        stats = services.replicas.stats
+        expired = stats.follower_fetch_expired if params.is_from_follower else stats.consumer_fetch_expired
+        waiting = DelayedFetch(services.loop, hosted, params.max_wait_ms / 1000, ready, finish, expired)
         if quiet is not None:
             quiet.waiting = waiting
         return waiting.future
@@ -280,17 +282,21 @@ class FetchHandler:
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
         self._steps.answer_read(read_answers, zip(keys, wanted, results, strict=True), context.api_version)
         read_answers.update(answers)
-        response = self._answer(context, fetch, read_answers)
+        response = self._answer(context, fetch, read_answers, params)
         self._steps.make_quiet(fetch, params, zip(keys, wanted, results, strict=True))
         return response
 
     def _answer(
-        self, context: RequestContext, fetch: FetchContext, answers: dict[PartitionKey, PartitionAnswer]
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        answers: dict[PartitionKey, PartitionAnswer],
+        params: FetchParams,
     ) -> FetchResponse:
         hints: dict[int, FetchResponse.NodeEndpoint] = {}
         error, session_id, news = fetch.finish(answers, self._services.clock.now_ms())
         response = FetchResponse(error_code=error, session_id=session_id)
-        self._steps.add_news(context, response, fetch.partitions, news, hints)
+        self._steps.add_news(context, params, response, fetch.partitions, news, hints)
         response.node_endpoints = list(hints.values())
         return response
 

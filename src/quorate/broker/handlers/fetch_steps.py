@@ -203,16 +203,22 @@ class FetchSteps:
     def add_news(
         self,
         context: RequestContext,
+        params: FetchParams,
         response: FetchResponse,
         partitions: dict[PartitionKey, FetchPartition],
         news: dict[PartitionKey, PartitionAnswer],
         hints: dict[int, FetchResponse.NodeEndpoint],
     ) -> None:
-        """Adds answers to the response, and the leaders that they name to `hints`."""
+        """Adds answers to the response, and the leaders that they name to `hints` (KIP-951).
+
+        A consumer with a rack gets no hint from the leader itself. It may have read from this broker as a
+        follower until now. librdkafka then returns to the former leader and takes the hint at the same time,
+        and may remain at the former leader for good.
+        """
         if context.api_version >= 16:
             for key, answer in news.items():
                 if answer.error_code in _HINTED:
-                    self._hint(context, partitions[key], answer, hints)
+                    self._hint(context, params, partitions[key], answer, hints)
         last_topic: bytes | str | None = None
         by_id = context.api_version >= 13
         if response.responses:
@@ -231,12 +237,15 @@ class FetchSteps:
     def _hint(
         self,
         context: RequestContext,
+        params: FetchParams,
         part: FetchPartition,
         answer: PartitionAnswer,
         hints: dict[int, FetchResponse.NodeEndpoint],
     ) -> None:
         metadata = self._services.metadata
         leader, epoch = metadata.current_leader(part.topic or "", part.partition)
+        if params.rack and leader == self._services.node_id:
+            return
         answer.current_leader.leader_id = leader
         answer.current_leader.leader_epoch = epoch
         endpoint = metadata.endpoint(leader, context.listener)

@@ -178,7 +178,12 @@ class LargeFetch:
                 if quiet is not None and quiet.fresh:
                     return  # the next request reads the partitions that have changed
                 left = ends - loop.time()
-                if self._missing <= 0 or left <= 0 or not await wakeup.wait(left):
+                if self._missing <= 0:
+                    return
+                if left <= 0 or not await wakeup.wait(left):
+                    stats = self._services.replicas.stats
+                    from_follower = self._params.is_from_follower
+                    (stats.follower_fetch_expired if from_follower else stats.consumer_fetch_expired)()
                     return
         finally:
             if quiet is not None:
@@ -220,7 +225,7 @@ class LargeFetch:
             if fetch.error != ErrorCode.NONE:
                 response.responses = []
                 break
-            self._steps.add_news(self._context, response, fetch.partitions, news, hints)
+            self._steps.add_news(self._context, self._params, response, fetch.partitions, news, hints)
             yield
         response.error_code = fetch.error
         response.node_endpoints = list(hints.values())

@@ -193,7 +193,8 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
     """Returns (timestamp, offset, leader epoch) for any timestamp except LATEST."""
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return -1, start, log.epoch_for_offset(start)
+        epoch = log.epochs.epoch_for(start)
+        return -1, start, -1 if epoch is None else epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1  # without tiered storage
     if timestamp == MAX_TIMESTAMP:

@@ -1,8 +1,4 @@
-"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
-
-Moving a replica between directories is not supported. A replica that is already in the directory gets NONE,
-others get Kafka's error if the move is not possible, or OPERATION_NOT_ATTEMPTED.
-"""
+"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -22,11 +18,10 @@ from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, 
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
+    from quorate.log.partition.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
 
 logger = logging.getLogger("quorate.broker.log_dirs")
-
-_LONGEST_DIRECTORY_NAME = 255
 
 
 def describe(
@@ -38,13 +33,16 @@ def describe(
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     by_dir: dict[Path, dict[str, list[DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
 
-    def add(directory: Path, topic: str, partition: int, size: int, lag: int) -> None:
+    def add(
+        directory: Path, topic: str, partition: int, size: int, lag: int, *, is_future: bool = False
+    ) -> None:
         by_dir.setdefault(directory, {}).setdefault(topic, []).append(
             DescribeLogDirsResponse.DescribeLogDirsPartition(
-                partition_index=partition, partition_size=size, offset_lag=lag
+                partition_index=partition, partition_size=size, offset_lag=lag, is_future_key=is_future
             )
         )
 
+    log: PartitionLog | None
     for log in services.logs.all_logs():
         if wanted is None or (log.topic, log.partition) in wanted:
             hosted = services.replicas.partitions.get((log.topic, log.partition))
@@ -52,6 +50,11 @@ def describe(
             if hosted is not None and not hosted.is_leader:
                 lag = max(0, log.high_watermark - log.log_end_offset)
             add(log.dir.parent, log.topic, log.partition, log.size_bytes, lag)
+    for future in services.logs.futures:
+        if wanted is None or (future.topic, future.partition) in wanted:
+            log = services.logs.get(future.topic, future.partition)
+            lag = -1 if log is None else log.log_end_offset - future.log_end_offset
+            add(future.dir.parent, future.topic, future.partition, future.size_bytes, lag, is_future=True)
     # Replicas without records have no log yet. They are empty and in the directory that is assigned to them.
     for (name, index), partition in services.replicas.partitions.items():
         assert name is not None
@@ -82,43 +85,30 @@ def describe(
     return response
 
 
-def alter(
+async def alter(
     services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Returns the error of each move."""
+    """Starts the moves and returns the error of each."""
+    wanted = [
+        (topic.name, partition, Path(directory.path))
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    ]
     answers: dict[str, list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for partition in topic.partitions:
-                answers.setdefault(topic.name, []).append(
-                    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
-                        partition_index=partition,
-                        error_code=_move_error(services, topic.name, partition, Path(directory.path)),
-                    )
-                )
+    results = await services.moves.alter(wanted)
+    for (name, partition, _), error in zip(wanted, results, strict=True):
+        answers.setdefault(name, []).append(
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
+                partition_index=partition, error_code=error
+            )
+        )
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
             for name, partitions in answers.items()
         ]
     )
-
-
-def _move_error(services: Services, topic: str, partition: int, target: Path) -> ErrorCode:
-    if len(f"{topic}-{partition}.{'0' * 32}-future") > _LONGEST_DIRECTORY_NAME:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if target not in services.config.log_dirs:
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    if not services.logs.is_online(target):
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    if target in services.logs.cordoned:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    try:
-        log = services.replicas.partition(topic, partition).log
-    except KafkaError as error:
-        missing = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return ErrorCode.REPLICA_NOT_AVAILABLE if error.code in missing else error.code
-    return ErrorCode.NONE if log.dir.parent == target else ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def routes(services: Services) -> dict[int, Handler]:

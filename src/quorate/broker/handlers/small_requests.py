@@ -1,4 +1,4 @@
-"""The fields that small Produce and Fetch requests have in common, at fixed positions."""
+"""The fields that small requests have in common, at fixed positions."""
 
 from __future__ import annotations
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.dynamic_configs import DynamicConfigFilter, broker_aliases, effective_value
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.log.config import LogConfig
 
 if TYPE_CHECKING:
     from quorate.config.definitions import ConfigDef
+    from quorate.config.dynamic_configs import DynamicConfigs
     from quorate.config.kafka_config import KafkaConfig
     from quorate.metadata.image import MetadataImage
 
@@ -25,11 +27,6 @@ UNKNOWN, TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER,
 )
 """Sources of values, with their numbers in DescribeConfigs."""
 
-_ALIASES = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
 _UNITS = {".hours": 3_600_000, ".minutes": 60_000}
 
 
@@ -42,35 +39,16 @@ class Synonym:
     source: int
 
 
-def as_text(value: Any) -> str | None:
-    """Formats a parsed value as Kafka does."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ",".join(str(item) for item in value)
-    if isinstance(value, float):
-        return str(value).replace("e+", "E").replace("e", "E")
-    return str(value)
-
-
-def broker_aliases(name: str) -> tuple[str, ...]:
-    """The broker keys with the same meaning as this one, in the order of precedence."""
-    if name == "log.flush.interval.ms":
-        return ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
-    for aliases in _ALIASES:
-        if name in aliases:
-            return aliases
-    return (name,)
-
-
 class ConfigView:
-    """Reads configurations from the node's properties and the image. It has no state of its own."""
+    """Reads configurations from the node's properties and the image. It has no state of its own. With `warns`
+    it logs the keys of the image that have no effect."""
 
-    def __init__(self, config: KafkaConfig, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self, config: KafkaConfig, image: Callable[[], MetadataImage], *, warns: bool = False
+    ) -> None:
         self.config = config
         self._image = image
+        self._filter = DynamicConfigFilter(config.node_id if warns else None)
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -119,13 +97,17 @@ class ConfigView:
 
     # --- brokers ----------------------------------------------------------------------------------
 
+    def _dynamic(self) -> DynamicConfigs:
+        configs = self._image().configs
+        return self._filter.applied(configs.broker(self.config.node_id), configs.cluster_default())
+
     def dynamic_broker(self) -> Mapping[str, str]:
-        """The dynamic keys of this broker."""
-        return self._image().configs.broker(self.config.node_id)
+        """The dynamic keys of this broker, without values that it cannot apply."""
+        return self._dynamic().own
 
     def dynamic_default(self) -> Mapping[str, str]:
-        """The dynamic keys of all brokers."""
-        return self._image().configs.cluster_default()
+        """The dynamic keys of all brokers, without values that none can apply."""
+        return self._dynamic().default
 
     def broker_names(self) -> Iterator[str]:
         """The names of all broker keys, sorted. Throttles, which exist only as dynamic keys, are among them
@@ -136,13 +118,7 @@ class ConfigView:
 
     def broker_value(self, name: str) -> str | None:
         """The effective value of a broker key."""
-        for layer in (self.dynamic_broker(), self.dynamic_default()):
-            if name in layer:
-                return layer[name]
-        try:
-            return as_text(self.config.get(name))
-        except KeyError:
-            return self.config.originals.get(name)
+        return effective_value(self.config, self._dynamic(), name)
 
     def broker_synonyms(self, name: str, *, sensitive: bool, only_default: bool = False) -> list[Synonym]:
         """The values of a broker key, in the order of precedence."""

@@ -73,6 +73,21 @@ def group_families(groups: GroupCoordinatorService) -> Iterator[Family | None]:
         "Partitions of __consumer_offsets that this broker leads, by state.",
         [(labels(state=name), count) for name, count in partitions.items()],
     )
+    counts = groups.counts
+    yield gauge(f"{new}.offset-commit-count", "Offsets that were committed.", counts.offset_commits)
+    yield gauge(
+        f"{new}.offset-deletion-count", "Offsets that OffsetDelete has removed.", counts.offset_deletions
+    )
+    yield gauge(
+        f"{new}.offset-expiration-count",
+        "Offsets that were removed after offsets.retention.minutes.",
+        counts.offset_expirations,
+    )
+    yield gauge(
+        f"{new}.group-completed-rebalance-count",
+        "Rebalances of classic groups that were completed.",
+        counts.completed_rebalances,
+    )
     yield gauge(f"{old}.NumGroups", "Groups.", sum(protocols.values()))
     yield gauge(f"{old}.NumOffsets", "Committed offsets that are kept.", offsets)
     for group_state, name in _OLD_NAMES.items():

@@ -9,7 +9,8 @@ from quorate.broker.metrics.coordinators import group_families
 from quorate.broker.metrics.replicas import ReplicaFamilies
 from quorate.log.directories.metrics import directory_families
 from quorate.metadata.image import metadata_lag
-from quorate.metrics import Family, gauge, labels
+from quorate.metadata.metrics import loader_families
+from quorate.metrics import Family, gauge, labels, meter
 
 if TYPE_CHECKING:
     from quorate.broker.server import BrokerServer
@@ -24,9 +25,17 @@ def broker_families(broker: BrokerServer, raft: RaftClient) -> Iterator[Family |
     yield from _metadata_families(broker, raft)
     yield from broker.replicas.stats.families()
     yield from ReplicaFamilies(broker.replicas, broker.isr_changes).families()
-    yield from directory_families(broker.logs)
+    yield from directory_families(broker.logs, broker.logs_opened)
     yield from _session_families(broker)
     yield from group_families(broker.coordinators.groups)
+    yield gauge(
+        "server.AssignmentsManager.QueuedReplicaToDirAssignments",
+        "Replicas whose log directory the controller has not confirmed yet.",
+        len(broker.assignments),
+    )
+    if broker.snapshots is not None:
+        leader = raft.leader_and_epoch.leader_id
+        yield from loader_families(broker.publisher.image, leader, broker.snapshots, broker.clock.now_ms())
 
 
 def _metadata_families(broker: BrokerServer, raft: RaftClient) -> Iterator[Family]:
@@ -60,4 +69,9 @@ def _session_families(broker: BrokerServer) -> Iterator[Family | None]:
         "server.FetchSessionCache.NumIncrementalFetchPartitionsCached",
         "Partitions of all fetch sessions.",
         [(shard, partitions)],
+    )
+    yield meter(
+        "server.FetchSessionCache.IncrementalFetchSessionEvictionsPerSec",
+        "Fetch sessions that were closed to make room for others.",
+        [(shard, cache.evictions)],
     )

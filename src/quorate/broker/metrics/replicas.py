@@ -33,6 +33,7 @@ class ReplicaFamilies:
         self._leaders = self._under_replicated = self._under_min_isr = self._at_min_isr = 0
         self._reassigning = self._producer_ids = 0
         self._fetches = self._appends = self._deletions = 0
+        self._waiting: dict[str, set[object]] = {"Fetch": set(), "Produce": set(), "DeleteRecords": set()}
         self._partition: dict[str, Series] = {name: [] for name, _ in _PARTITION}
         self._log: dict[str, Series] = {name: [] for name, _ in _LOG}
 
@@ -80,6 +81,8 @@ class ReplicaFamilies:
             self._fetches += fetches
             self._appends += appends
             self._deletions += deletions
+            for what, requests in partition.waiting.requests():
+                self._waiting[what].update(requests)
         values = self._partition
         values["UnderReplicated"].append((where, under))
         values["InSyncReplicasCount"].append((where, isr))
@@ -141,6 +144,11 @@ class ReplicaFamilies:
             "Waits of requests for a partition. A request that waits for several partitions counts for each.",
             sizes,
         )
+        yield gauge(
+            "server.DelayedOperationPurgatory.NumDelayedOperations",
+            "Requests that wait.",
+            [(labels(delayedOperation=what), len(requests)) for what, requests in self._waiting.items()],
+        )
 
     def _fetchers(self) -> Iterator[Family | None]:
         lags: Series = []
@@ -158,6 +166,20 @@ class ReplicaFamilies:
             "server.ReplicaFetcherManager.MaxLag",
             "Offsets by which the last of the followed partitions is behind its leader.",
             [(client, highest)],
+        )
+        fetchers = self._replicas.fetchers
+        yield gauge(
+            "server.ReplicaFetcherManager.FailedPartitionsCount",
+            "Followed partitions whose last data could not be processed. They are tried again.",
+            [(client, 0 if fetchers is None else fetchers.failed_count)],
+        )
+        logs = self._replicas.logs
+        moving = [(logs.get(future.topic, future.partition), future) for future in logs.futures]
+        behind = [log.log_end_offset - future.log_end_offset for log, future in moving if log is not None]
+        yield gauge(
+            "server.ReplicaAlterLogDirsManager.MaxLag",
+            "Offsets by which the last of the copies between log directories is behind its log.",
+            [(labels(clientId="ReplicaAlterLogDirs"), max(behind, default=0))],
         )
         yield gauge(
             "server.FetcherLagMetrics.ConsumerLag",

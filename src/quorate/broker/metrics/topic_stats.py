@@ -85,12 +85,14 @@ FETCH_NOT_FAILED = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.REPLICA_NOT_AVAILABLE,
     }
 )
-"""Errors that Kafka does not count as failed Fetch requests."""
+"""Errors that Kafka does not count as failed Fetch requests, and OFFSET_NOT_AVAILABLE, which followers return
+here instead of OFFSET_OUT_OF_RANGE."""
 
 
 PIECE = 200
@@ -106,8 +108,18 @@ class BrokerTopicStats:
         """The numbers of topics that this broker no longer hosts, so that the sums never fall."""
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
+        self.expired_fetches = {"consumer": 0, "follower": 0}
+        """Fetches that had not enough data when their time was over, by who has sent them."""
         self.errors: Counter[tuple[str, int]] = Counter()
         """(API, error code) -> number of partitions of Produce and Fetch requests with this error."""
+
+    def consumer_fetch_expired(self) -> None:
+        """Counts a Fetch of a consumer whose time was over before it had enough data."""
+        self.expired_fetches["consumer"] += 1
+
+    def follower_fetch_expired(self) -> None:
+        """Counts a Fetch of a follower whose time was over before it had enough data."""
+        self.expired_fetches["follower"] += 1
 
     def topic(self, name: str) -> TopicStats:
         """The numbers of a topic."""
@@ -179,6 +191,16 @@ class BrokerTopicStats:
             "server.BrokerTopicMetrics.ReplicationBytesOutPerSec",
             "Bytes of batches that followers have read.",
             self.replication_bytes_out,
+        )
+        yield meter(
+            "server.DelayedFetchMetrics.ExpiresPerSec",
+            "Fetches that had not enough data when their time was over.",
+            [(labels(fetcherType=who), count) for who, count in self.expired_fetches.items()],
+        )
+        yield meter(
+            "server.DelayedProduceMetrics.ExpiresPerSec",
+            "Batches that were not replicated within the timeout of their request.",
+            self.errors[("Produce", int(ErrorCode.REQUEST_TIMED_OUT))],
         )
 
 

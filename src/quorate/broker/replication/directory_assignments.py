@@ -61,6 +61,10 @@ class DirectoryAssignments:
         self._queue: dict[_Key, bytes] = {}
         self._task: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        """The number of replicas whose directory the controller has not confirmed."""
+        return len(self._queue)
+
     def submit(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
         """Queues the directory of a replica, in place of one that was queued before."""
         self._queue[(topic_id, partition)] = directory_id

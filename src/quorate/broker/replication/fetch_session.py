@@ -253,9 +253,11 @@ class FetchSessionCache:
     privilege that is `eviction_ms` old. The session of a follower may evict that of any consumer.
     """
 
-    __slots__ = ("_eviction_ms", "_max_entries", "_new_id", "_sessions")
+    __slots__ = ("_eviction_ms", "_max_entries", "_new_id", "_sessions", "evictions")
 
     def __init__(self, max_entries: int, eviction_ms: int, new_id: Callable[[], int]) -> None:
+        self.evictions = 0
+        """Sessions that were closed to make room for others."""
         self._max_entries = max_entries
         self._eviction_ms = eviction_ms
         self._new_id = new_id
@@ -301,6 +303,7 @@ class FetchSessionCache:
             return False
         if now_ms - oldest.last_used_ms > self._eviction_ms:
             del self._sessions[oldest.id]
+            self.evictions += 1
             return True
         evictable = [
             session
@@ -313,6 +316,7 @@ class FetchSessionCache:
         if (privileged, size, 0) < (victim.privileged, len(victim.partitions), victim.id):
             return False
         del self._sessions[victim.id]
+        self.evictions += 1
         return True
 
 

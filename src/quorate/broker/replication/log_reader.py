@@ -166,10 +166,12 @@ def _read_log(
     start = log.log_start_offset
     result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, start)
     if part.last_fetched_epoch >= 0:
-        result.diverging = _diverging(log, part)
+        result.diverging = _diverging(partition, log, part)
         if result.diverging is not None:
             return result
     if offset < start or offset > end:
+        if offset > end and not partition.is_leader:
+            raise _not_available(part, log)
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Offset {offset} of {part.topic}-{part.partition} is not in the log, which has {start} to "
@@ -196,19 +198,38 @@ def _read_log(
     return result
 
 
-def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | None:
-    """Returns the (epoch, end offset) at which the reader's log diverges from this one, or None (KIP-595).
-    Raises OFFSET_OUT_OF_RANGE if the epoch is unknown."""
-    known = log.end_offset_for_epoch(part.last_fetched_epoch)
-    if known is None or known[0] < 0 or known[1] < 0:
+def _not_available(part: FetchPartition, log: PartitionLog) -> KafkaError:
+    """The error of a follower for an offset that it does not have yet.
+
+    Only the leader knows whether there is such an offset: a follower may have been added a moment ago, or
+    truncate its log. A consumer may reset its position after OFFSET_OUT_OF_RANGE, which Kafka's followers
+    return, but not after OFFSET_NOT_AVAILABLE (KIP-392, cases 1 and 2).
+    """
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"This follower of {part.topic}-{part.partition} does not have offset {part.fetch_offset} yet. Its log "
+        f"ends at {log.log_end_offset}.",
+    )
+
+
+def _diverging(partition: Partition, log: PartitionLog, part: FetchPartition) -> tuple[int, int] | None:
+    """Returns the (epoch, end offset) at which the reader's log diverges from the leader's, or None
+    (KIP-595). Raises OFFSET_OUT_OF_RANGE if the leader does not know the epoch, and OFFSET_NOT_AVAILABLE if
+    a follower's log diverges."""
+    offset, last = part.fetch_offset, part.last_fetched_epoch
+    if offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    epoch, end = log.end_offset_for_epoch(last)
+    if last <= epoch and offset <= end:
+        return None
+    if not partition.is_leader:
+        raise _not_available(part, log)
+    if epoch < 0 or end < 0:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"The end of epoch {part.last_fetched_epoch} of {part.topic}-{part.partition} is not known here.",
+            f"The end of epoch {last} of {part.topic}-{part.partition} is not known here.",
         )
-    if part.fetch_offset < log.log_start_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    epoch, end = known
-    return (epoch, end) if epoch < part.last_fetched_epoch or end < part.fetch_offset else None
+    return epoch, end
 
 
 def throttles(manager: ReplicaManager, params: FetchParams, partition: Partition) -> bool:
@@ -259,19 +280,21 @@ def missing_bytes(
             log = partition.log
         except KafkaError:
             return 0
-        upper = upper_offset(log, params.isolation)
-        if part.fetch_offset > upper or part.fetch_offset < log.log_start_offset:
+        upper, offset = upper_offset(log, params.isolation), part.fetch_offset
+        # The watermark of a follower, or of a new leader, may still be below the offset. (Kafka does not
+        # wait for it.)
+        if offset < log.log_start_offset or offset > log.log_end_offset:
             return 0  # truncated or deleted since the first read
         throttled = manager.quotas.leader.is_active and throttles(manager, params, partition)
-        if part.fetch_offset < upper and not throttled:
+        if offset < upper and not throttled:
             if missing <= 1:
                 return 0
-            missing -= log.read(part.fetch_offset, part.max_bytes, upper_offset=upper, min_one=True).size
+            missing -= log.read(offset, part.max_bytes, upper_offset=upper, min_one=True).size
             if missing <= 0:
                 return 0
         if part.last_fetched_epoch >= 0:
             try:
-                if _diverging(log, part) is not None:
+                if _diverging(partition, log, part) is not None:
                     return 0
             except KafkaError:
                 return 0

@@ -12,7 +12,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.purgatory import DelayedOperations
-from quorate.broker.replication.replica_state import ENDED_BY_METADATA, FollowerState, PendingIsr
+from quorate.broker.replication.replica_state import (
+    ENDED_BY_METADATA,
+    FollowerState,
+    Move,
+    PendingIsr,
+    deletion_offset,
+)
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -63,6 +69,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start",
         "leader_id",
+        "move",
         "partition",
         "partition_epoch",
         "pending_isr",
@@ -91,6 +98,7 @@ class Partition:
         self._log: PartitionLog | None = None
         self.waiting: DelayedOperations | None = None
         """None until the first request waits: most partitions of a large broker are idle."""
+        self.move: Move | None = None
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch})"
@@ -117,19 +125,20 @@ class Partition:
         """Whether the log has been opened. Reading this property does not open it."""
         return self._log is not None
 
-    def forget_log(self) -> PartitionLog | None:
-        """Drops and returns the log, because the partition was deleted or its directory failed.
+    def use_log(self, log: PartitionLog) -> None:
+        """Replaces the log by one with the same records in another directory."""
+        self._log = log
+
+    def forget_log(self) -> None:
+        """Drops the log, because the partition was deleted or its directory failed.
         Drops a pending ISR change too: handling its response would open the log again."""
-        log, self._log = self._log, None
-        self.pending_isr = None
-        self.leader_epoch_start = None
-        return log
+        self._log = self.pending_isr = self.leader_epoch_start = None
 
     def _begin_leader_epoch(self, log: PartitionLog) -> None:
         # The epoch is recorded even if nothing is appended in it. A follower's last records may have a later
         # epoch than those of this leader, and the follower must find the offset to truncate to.
         self.leader_epoch_start = log.log_end_offset
-        log.assign_epoch(self.leader_epoch, log.log_end_offset)
+        log.epochs.assign(self.leader_epoch, log.log_end_offset)
         self.maybe_increment_high_watermark(log)
 
     # --- role -------------------------------------------------------------------------------------
@@ -166,7 +175,7 @@ class Partition:
         if self._log is not None:
             self.maybe_increment_high_watermark(self.log)
         # Deletions may have waited for a follower that is no longer a replica.
-        self._complete_deletions()
+        self.complete_deletions()
         return not was_leader
 
     def make_follower(self, image: PartitionImage) -> bool:
@@ -230,8 +239,8 @@ class Partition:
         if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
-                f"effective min.insync.replicas, {self.effective_min_isr(log)}.",
+                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the effective min.insync."
+                f"replicas, {self.effective_min_isr(log)}. Not in sync: {sorted(self.followers.keys() - self.isr)}.",
             )
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
@@ -289,7 +298,7 @@ class Partition:
         that may wait at a deleted offset. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
         if log.increment_log_start_offset(offset, reason):
             self._wake_fetches()
-            self._complete_deletions()
+            self.complete_deletions()
 
     # --- followers --------------------------------------------------------------------------------
 
@@ -320,7 +329,7 @@ class Partition:
         self._maybe_expand_isr(replica_id, state)
         if previous_end != state.log_end_offset:
             self.maybe_increment_high_watermark()
-        self._complete_deletions()
+        self.complete_deletions()
 
     def has_follower(self, replica_id: int) -> bool:
         """Whether the broker is another replica of this partition."""
@@ -419,44 +428,35 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Drops this follower's records from `offset` on. Wakes consumers that wait at a dropped offset."""
         self.log.truncate_to(offset)
+        if self.move is not None:
+            self.move.truncated(offset)
         self._wake_fetches()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all records of this follower. Its log continues at `offset`."""
         self.log.truncate_fully_and_start_at(offset)
+        if self.move is not None:
+            self.move.truncated(offset)
         self._wake_fetches()
 
     # --- DeleteRecords ----------------------------------------------------------------------------
 
     def low_watermark(self) -> int:
-        """The lowest log start offset of the live replicas."""
+        """The lowest log start offset of the live replicas, and of the future log of this one."""
         low = self.log.log_start_offset
         metadata = self._host.metadata
         for replica, state in self.followers.items():
             if metadata.alive_broker_epoch(replica) is not None:
                 low = min(low, state.log_start_offset)
-        return low
+        return low if self.move is None else min(low, self.move.log_start_offset)
 
     def delete_records(self, offset: int) -> tuple[int, int]:
         """Raises the log start offset to `offset`, or to the high watermark for -1. Returns it and the low
         watermark. Raises NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION, OFFSET_OUT_OF_RANGE."""
         if not self.is_leader:
             raise self.not_leader()
-        log = self.log
-        if not log.config.deletes:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"Records of partition {self.topic}-{self.partition} can not be deleted due to the "
-                "configured policy",
-            )
-        wanted = log.high_watermark if offset == -1 else offset
-        if wanted < 0 or wanted > log.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"The offset {wanted} is not between 0 and the high watermark {log.high_watermark} of "
-                f"{self.topic}-{self.partition}",
-            )
-        self._move_log_start(log, wanted, "client delete records request")
+        wanted = deletion_offset(self.log, offset)
+        self._move_log_start(self.log, wanted, "client delete records request")
         return wanted, self.low_watermark()
 
     # --- waiting requests -------------------------------------------------------------------------
@@ -464,10 +464,9 @@ class Partition:
     @property
     def delayed_operations(self) -> DelayedOperations:
         """The requests that wait for this partition."""
-        delayed = self.waiting
-        if delayed is None:
-            delayed = self.waiting = DelayedOperations()
-        return delayed
+        if self.waiting is None:
+            self.waiting = DelayedOperations()
+        return self.waiting
 
     def ack_error(self, log: PartitionLog) -> ErrorCode:
         """The error code for a Produce whose records are now below the high watermark: the ISR may have
@@ -494,7 +493,8 @@ class Partition:
         if delayed is not None and delayed.fetches:
             delayed.wake_fetches()
 
-    def _complete_deletions(self) -> None:
+    def complete_deletions(self) -> None:
+        """Completes the deletions that no longer wait for a log start offset."""
         delayed = self.waiting
         if delayed is not None and delayed.has_deletions:
             delayed.complete_deletions(self.low_watermark())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -37,6 +37,12 @@ class DelayedOperations:
     def counts(self) -> tuple[int, int, int]:
         """The numbers of waiting fetches, appends and deletions."""
         return len(self.fetches), len(self.appends), len(self._deletions)
+
+    def requests(self) -> Iterable[tuple[str, Iterable[object]]]:
+        """The waiting requests by what they wait for, each at least once."""
+        yield "Fetch", self.fetches
+        yield "Produce", [request for _, request, _ in self.appends if not request.is_done]
+        yield "DeleteRecords", [request for _, request, _ in self._deletions if not request.is_done]
 
     @property
     def has_deletions(self) -> bool:
@@ -181,7 +187,7 @@ class DelayedAcks:
 class DelayedFetch:
     """Waits until `ready()` is true, for at most `max_wait_s`. Then `finish()` makes the answer."""
 
-    __slots__ = ("_finish", "_loop", "_partitions", "_ready", "_timer", "_woken", "future")
+    __slots__ = ("_expired", "_finish", "_loop", "_partitions", "_ready", "_timer", "_woken", "future")
 
     def __init__(
         self,
@@ -190,16 +196,19 @@ class DelayedFetch:
         max_wait_s: float,
         ready: Callable[[], bool],
         finish: Callable[[], Any],
+        expired: Callable[[], None] | None = None,
     ) -> None:
+        """`expired()` is called before `finish` if `max_wait_s` has passed."""
         self.future: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
+        self._expired = expired
         self._partitions = list(partitions)
         self._ready = ready
         self._finish = finish
         self._woken = False
         for partition in partitions:
             partition.delayed_operations.fetches[self] = None
-        self._timer = loop.call_later(max_wait_s, self._complete)
+        self._timer = loop.call_later(max_wait_s, self._expire)
         self.future.add_done_callback(self._released)
 
     def join(self, partition: HasDelayedOperations) -> None:
@@ -218,6 +227,12 @@ class DelayedFetch:
     def _check(self) -> None:
         self._woken = False
         if not self.future.done() and self._ready():
+            self._complete()
+
+    def _expire(self) -> None:
+        if not self.future.done():
+            if self._expired is not None:
+                self._expired()
             self._complete()
 
     def _complete(self) -> None:

@@ -97,6 +97,11 @@ class ReplicaFetcher:
         """Whether no partition is left to copy."""
         return not self._states
 
+    @property
+    def failed_count(self) -> int:
+        """The number of partitions whose last data caused an unexpected error."""
+        return sum([state.failures > 0 for state in self._states.values()])
+
     def lags(self) -> Iterator[tuple[Partition, int]]:
         """The copied partitions, and by how many offsets each is behind its leader's high watermark."""
         return ((state.partition, state.lag) for state in self._states.values())

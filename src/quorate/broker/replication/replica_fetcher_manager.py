@@ -28,6 +28,11 @@ class Fetchers(Protocol):
         """(leader, lag of each partition that is copied from it)."""
         ...
 
+    @property
+    def failed_count(self) -> int:
+        """The number of followed partitions whose last data caused an unexpected error."""
+        ...
+
     async def close(self) -> None:
         """Stops all fetchers and waits for their tasks."""
         ...
@@ -52,6 +57,11 @@ class ReplicaFetcherManager:
     def lags(self) -> Iterator[tuple[int, Iterator[tuple[Partition, int]]]]:
         """(leader, lag of each partition that is copied from it)."""
         return ((leader_id, fetcher.lags()) for leader_id, fetcher in list(self._fetchers.items()))
+
+    @property
+    def failed_count(self) -> int:
+        """The number of followed partitions whose last data caused an unexpected error."""
+        return sum([fetcher.failed_count for fetcher in self._fetchers.values()])
 
     def start_following(self, partition: Partition) -> None:
         """Copies the partition from its current leader."""

@@ -17,12 +17,11 @@ from quorate.broker.metrics.topic_stats import BrokerTopicStats
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.replication.replication_quota import ReplicationQuotas
-from quorate.log.directories.manager import RESERVED_DIRECTORY_IDS
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.uuids import uuid_text
+from quorate.protocol.uuids import is_reserved, uuid_text
 
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
@@ -153,6 +152,7 @@ class ReplicaManager:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
+                    remedy=f"kafka-log-dirs --describe --broker-list {self.node_id} shows the directories.",
                 )
             try:
                 return self.logs.get_or_create(
@@ -198,9 +198,11 @@ class ReplicaManager:
     def _check_directory(
         self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog
     ) -> None:
+        """Reports the directory of a log if the metadata has another one, unless the log moves there."""
         if self.assign_directory is not None:
             actual = self.directory_id_of(log.dir.parent)
-            if actual != assigned:
+            future = self.logs.futures.get(log.topic, partition)
+            if actual != assigned and (future is None or self.directory_id_of(future.dir.parent) != assigned):
                 self.assign_directory(topic_id, partition, actual)
 
     def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:
@@ -266,6 +268,8 @@ class ReplicaManager:
             self._offline[key] = gone.topic_id
             if self.fetchers is not None:
                 self.fetchers.stop_following(gone)
+            if gone.move is not None:
+                gone.move.cancel(delete=False)
             was_leader = gone.is_leader
             gone.is_leader = False
             gone.forget_log()
@@ -282,9 +286,7 @@ class ReplicaManager:
         if directory_id == MIGRATING_DIRECTORY:
             return self.has_unread_directory
         online = self.online_directories
-        return (
-            online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
-        )
+        return online is not None and directory_id not in online and not is_reserved(directory_id)
 
     def handle_storage_failure(self, error: BaseException) -> None:
         """Reports a LogDirFailure to the broker. Other errors do not concern a directory."""
@@ -358,6 +360,8 @@ class ReplicaManager:
                 self._become_leader(partition, image)
             else:
                 self._become_follower(partition, image)
+            if partition.move is not None:
+                partition.move.assigned(image.directory(self.node_id))
             if self.assign_directory is not None:
                 log = self.logs.get(topic.name, partition_id)
                 if log is not None:
@@ -402,6 +406,8 @@ class ReplicaManager:
         del self.partitions[(topic, partition_id)]
         if self.fetchers is not None:
             self.fetchers.stop_following(partition)
+        if partition.move is not None:
+            partition.move.cancel(delete=True)
         was_leader = partition.is_leader
         partition.is_leader = False
         partition.fail_delayed_operations(self.missing(topic, partition_id).code)

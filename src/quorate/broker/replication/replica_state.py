@@ -1,12 +1,15 @@
-"""The state of a leader's followers and of the ISR change in flight. KIP-497 (AlterPartition), KIP-841
-(broker epochs in the ISR)."""
+"""The state of a leader's followers and of the ISR change in flight, and the rules of DeleteRecords. KIP-497
+(AlterPartition), KIP-841 (broker epochs in the ISR)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from quorate.log.partition.partition_log import PartitionLog
 
 UNKNOWN_OFFSET = -1
 
@@ -29,6 +32,27 @@ class Quiet(Protocol):
 
     def changed(self, key: tuple[bytes | str, int], partition: Any) -> None:
         """Makes a partition active, because it has changed."""
+        ...
+
+
+class Move(Protocol):
+    """The move of a replica to another log directory (`LogDirMove`)."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The log start offset of the future log."""
+        ...
+
+    def truncated(self, offset: int) -> None:
+        """Notes that the current log was truncated to `offset`."""
+        ...
+
+    def assigned(self, directory_id: bytes) -> None:
+        """Notes the directory that the metadata assigns to the replica."""
+        ...
+
+    def cancel(self, *, delete: bool) -> None:
+        """Ends the move. `delete` deletes the future log."""
         ...
 
 
@@ -95,3 +119,20 @@ class PendingIsr:
     partition_epoch: int
     metadata_offset: int
     """The offset of the metadata that the ISR was chosen by. A repetition of the request keeps it."""
+
+
+def deletion_offset(log: PartitionLog, offset: int) -> int:
+    """The offset up to which DeleteRecords deletes, the high watermark for -1. Raises POLICY_VIOLATION,
+    OFFSET_OUT_OF_RANGE."""
+    if not log.config.deletes:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Records of partition {log.name} can not be deleted due to the configured policy",
+        )
+    wanted = log.high_watermark if offset == -1 else offset
+    if wanted < 0 or wanted > log.high_watermark:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"The offset {wanted} is not between 0 and the high watermark {log.high_watermark} of {log.name}",
+        )
+    return wanted

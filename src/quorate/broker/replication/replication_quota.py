@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.config.dynamic_configs import valid_values
 from quorate.protocol.config_resource import ConfigResourceType
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from quorate.metadata.image import MetadataDelta
 
 UNLIMITED = (1 << 63) - 1
+_MAX_DIGITS = 4_000
+"""Python raises ValueError for a number of more than 4,300 digits."""
 LEADER_RATE, LEADER_REPLICAS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
 FOLLOWER_RATE, FOLLOWER_REPLICAS = (
     "follower.replication.throttled.rate",
     "follower.replication.throttled.replicas",
 )
+LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 _ALL = frozenset({-1})
 """The partitions of a topic all of whose replicas are throttled (`*`)."""
 
@@ -66,6 +70,16 @@ class SampledRate:
 
     def measure(self, now: float) -> float:
         """The rate per second."""
+        total, elapsed_s = self._totals(now)
+        return total / max(elapsed_s, self._window_s)
+
+    def seconds_until(self, rate: float, now: float) -> float:
+        """The time until the rate has fallen to `rate`, if nothing is recorded meanwhile."""
+        total, elapsed_s = self._totals(now)
+        return max(0.0, total / rate - elapsed_s) if rate > 0 else float("inf")
+
+    def _totals(self, now: float) -> tuple[int, float]:
+        """The sum of the samples, and the time since the oldest one started."""
         expiry_s = (self._max_samples - 1) * self._window_s
         if not self._samples:
             self._samples.append(_Sample(now, now))  # as in Kafka, the time counts from the first look
@@ -75,7 +89,7 @@ class SampledRate:
                 sample.start, sample.last, sample.value = now, now, 0
             total += sample.value
             oldest = min(oldest, sample.start)
-        return total / max(now - oldest, self._window_s)
+        return total, now - oldest
 
 
 class ReplicationQuota:
@@ -124,24 +138,37 @@ class ReplicationQuota:
         """Whether throttled partitions are held back now."""
         return self._bytes_per_s < UNLIMITED and self._rate.measure(now) > self._bytes_per_s
 
+    def delay_s(self, now: float) -> float:
+        """The time until the limit is no longer exceeded."""
+        return self._rate.seconds_until(self._bytes_per_s, now)
+
     def holds_back(self, topic: str, partition: int, now: float) -> bool:
         """Whether the data of a replica that is not in sync must wait."""
         return self.is_throttled(topic, partition) and self.is_exceeded(now)
 
 
 class ReplicationQuotas:
-    """The throttles of a broker: for what it sends as leader, and for what it fetches as follower."""
+    """The throttles of a broker: for what it sends as leader, for what it fetches as follower, and for what
+    it copies between its log directories (KIP-113)."""
 
-    __slots__ = ("_node_id", "follower", "leader")
+    __slots__ = ("_node_id", "alter_log_dirs", "follower", "leader")
 
     def __init__(self, node_id: int, config: KafkaConfig | None = None) -> None:
         self._node_id = node_id
-        samples, window_s = 11, 1
+        samples = moves = 11, 1
         if config is not None:
-            samples = config.get("replication.quota.window.num")
-            window_s = config.get("replication.quota.window.size.seconds")
-        self.leader = ReplicationQuota(samples, window_s)
-        self.follower = ReplicationQuota(samples, window_s)
+            samples = (
+                config.get("replication.quota.window.num"),
+                config.get("replication.quota.window.size.seconds"),
+            )
+            moves = (
+                config.get("alter.log.dirs.replication.quota.window.num"),
+                config.get("alter.log.dirs.replication.quota.window.size.seconds"),
+            )
+        self.leader = ReplicationQuota(*samples)
+        self.follower = ReplicationQuota(*samples)
+        self.alter_log_dirs = ReplicationQuota(*moves)
+        """Limits all moves between directories, without a list of replicas."""
 
     def apply_delta(self, delta: MetadataDelta) -> None:
         """Applies the limits of this broker and the throttled replicas of topics that have changed."""
@@ -153,17 +180,30 @@ class ReplicationQuotas:
         broker = ConfigResourceType.BROKER
         if (broker, "") in changed or (broker, str(self._node_id)) in changed:
             configs = delta.new.configs
-            for quota, key in ((self.leader, LEADER_RATE), (self.follower, FOLLOWER_RATE)):
-                quota.set_limit(_limit(key, configs.broker(self._node_id), configs.cluster_default()))
+            layers = (
+                valid_values(configs.broker(self._node_id), per_broker=True),
+                valid_values(configs.cluster_default(), per_broker=False),
+            )
+            for quota, key in (
+                (self.leader, LEADER_RATE),
+                (self.follower, FOLLOWER_RATE),
+                (self.alter_log_dirs, LOG_DIR_RATE),
+            ):
+                quota.set_limit(_limit(key, *layers))
 
 
 def throttled_partitions(replicas: str, node_id: int) -> frozenset[int]:
-    """The throttled partitions of a topic on this broker. `replicas` is `*`, or `partition:broker` pairs."""
+    """The throttled partitions of a topic on this broker. `replicas` is `*`, or `partition:broker` pairs. Numbers
+    of any length are valid; those that no partition or broker has are ignored."""
     items = [item.strip() for item in replicas.split(",")]
     if "*" in items:
         return _ALL
     pairs = [item.split(":") for item in items if item]
-    return frozenset(int(partition) for partition, broker in pairs if int(broker) == node_id)
+    return frozenset(
+        int(partition)
+        for partition, broker in pairs
+        if max(len(partition), len(broker)) <= _MAX_DIGITS and int(broker) == node_id
+    )
 
 
 def _limit(key: str, *layers: Mapping[str, str]) -> int:

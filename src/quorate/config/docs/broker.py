@@ -31,6 +31,8 @@ quorate.broker.probe.enable  Whether a controller connects to the listeners of b
     whose process has ended before its session expires. Not in Apache Kafka.
 quorate.max.records.per.user.op  Most metadata records that one request may write. Above 10000, large
     changes are metadata transactions, which no node of Apache Kafka should read. Not in Apache Kafka.
+quorate.metadata.attribution.enable  Whether the active controller writes who made each change of the
+    metadata into a tagged record of the same batch. Not in Apache Kafka, whose nodes skip the record.
 quorate.http.listen  host:port of the HTTP server for /metrics (Prometheus) and /health; empty for none.
     Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.
@@ -65,7 +67,7 @@ log.dir.failure.timeout.ms  Time within which a failed directory must have been 
 log.initial.task.delay.ms  Time after start before cleaning and checkpoints begin.
 num.recovery.threads.per.data.dir  Threads for each directory at start; logs are recovered one by one here.
 num.partitions  Partitions of a topic created without a number.
-default.replication.factor  Replicas of a topic created without a number.
+default.replication.factor  Replicas of a topic created without a number; set it on controllers and brokers.
 auto.create.topics.enable  Whether a topic that a client requests is created.
 delete.topic.enable  Whether topics may be deleted.
 create.topic.policy.class.name  Java's policy for new topics; without effect here.
@@ -130,7 +132,8 @@ replica.fetch.backoff.ms  Wait after a failed fetch.
 replica.fetch.min.bytes  Bytes for which the leader holds a follower's fetch.
 replica.fetch.response.max.bytes  Bytes in the answer to a follower's fetch, a first batch aside.
 num.replica.fetchers  Fetchers for each leader that a broker follows.
-num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
+num.replica.alter.log.dirs.threads  Replicas that are copied between directories at the same time; by
+    default as many as there are directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
 replica.selector.class  Class that chooses the replica a consumer reads from; of
     org.apache.kafka.common.replica.RackAwareReplicaSelector the effect is built in, others have none.
@@ -138,8 +141,7 @@ follower.fetch.last.tiered.offset.enable  Whether a new follower begins after th
     storage has; without effect here.
 leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers.
 follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower.
-replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories;
-    without effect here.
+replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories.
 fetch.max.bytes  Bytes in the answer to a fetch, a first batch aside.
 fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting fetches; without effect here.
 producer.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting writes; without effect here.
@@ -188,7 +190,7 @@ group.max.size  Members of a classic group at most.
 group.coordinator.rebalance.protocols  Group protocols that are served.
 group.coordinator.threads  Kafka's coordinator threads; a node here has one event loop.
 group.coordinator.append.linger.ms  Time that a coordinator gathers records before it writes them; without
-    effect here, where the records of one step are one batch.
+    effect here, where the commits of one turn of the event loop are one batch, as in Kafka with -1.
 group.coordinator.background.threads  Kafka's threads for assignors; a node here has one event loop.
 group.coordinator.cached.buffer.max.bytes  Largest buffer that a Java coordinator keeps; without effect here.
 group.consumer.session.timeout.ms  Silence after which a member of a consumer group is removed.

@@ -15,7 +15,7 @@ from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.image.partitions import PartitionImage
 from quorate.metadata.image.topics import TopicImage
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError, listed
 from quorate.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -108,7 +108,9 @@ def _alter(
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
         raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{wanted.partition_index}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Unable to find partition {name}:{wanted.partition_index}.",
+            remedy=f"Its partitions are 0 to {len(topic.partitions) - 1}.",
         )
     if wanted.replicas is None:
         return _cancel(view, topic, wanted.partition_index, partition)
@@ -118,6 +120,7 @@ def _alter(
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor is changed from {factor} to {len(target)}",
+            remedy="Leave out --disallow-replication-factor-change to allow it.",
         )
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     adding = tuple(sorted(set(target) - set(partition.replicas)))
@@ -145,21 +148,28 @@ def _cancel(view: View, topic: TopicImage, partition_id: int, partition: Partiti
     from the ELR. (Kafka would elect the first replica uncleanly, or refuse.)
     """
     if not partition.is_reassigning:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        raise KafkaError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            "No partition reassignment is in progress.",
+            remedy="kafka-reassign-partitions --list shows those that are.",
+        )
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
     isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
     unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]
     if not isr and not set(partition.elr).intersection(replicas):
         if not replicas:
             raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds."
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {topic.name}:{partition_id} because every replica is "
+                "one that the reassignment adds.",
             )
         if not unclean_allowed:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Unable to revert the assignment of {topic.name}:{partition_id}: no original replica is in "
-                "sync, so it "
-                "would take an unclean leader election, which unclean.leader.election.enable=false forbids.",
+                f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require "
+                "an unclean leader election.",
+                remedy=f"No original replica ({listed(replicas)}) is in sync. {view.broker_states()} Start one of "
+                "them, or set unclean.leader.election.enable=true for the topic, which may lose records.",
             )
         isr = (replicas[0],)
     change = partition_change_for(view, topic, partition_id)

@@ -64,7 +64,11 @@ def _rejection(user: str, mechanism: int) -> KafkaError | None:
     if not user:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism not in _HASHES:
-        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        return KafkaError(
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            "Unknown SCRAM mechanism",
+            remedy=f"It is {mechanism}; there are 1 (SCRAM-SHA-256) and 2 (SCRAM-SHA-512).",
+        )
     return None
 
 
@@ -77,7 +81,9 @@ def _deleted(
         return refused
     if view.image.scram.get(deletion.mechanism, deletion.name) is None:
         return KafkaError(
-            ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to delete a user credential that does not exist",
+            remedy="kafka-configs --describe --entity-type users shows those that do.",
         )
     return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
 
@@ -88,9 +94,17 @@ def _upserted(upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpserti
     if refused is not None:
         return refused
     if upsertion.iterations < MIN_ITERATIONS:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        return KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "Too few iterations",
+            remedy=f"There are {upsertion.iterations}, {MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed.",
+        )
     if upsertion.iterations > MAX_ITERATIONS:
-        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        return KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            "Too many iterations",
+            remedy=f"There are {upsertion.iterations}, {MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed.",
+        )
     digest = _HASHES[upsertion.mechanism]
     client_key = hmac.digest(upsertion.salted_password, b"Client Key", digest)
     return UserScramCredentialRecord(

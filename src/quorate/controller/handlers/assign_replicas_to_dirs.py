@@ -8,7 +8,7 @@ from quorate.controller.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.replication.partition_change import Election, partition_change_for
-from quorate.metadata.features import FIRST_DIRECTORIES
+from quorate.metadata.features import FIRST_DIRECTORIES, upgrade_remedy
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.assign_replicas_to_dirs import (
@@ -26,7 +26,9 @@ def assign_replicas_to_dirs(
     """Assigns replicas to log directories, in portions. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
     if view.metadata_version < FIRST_DIRECTORIES:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories."
+            ErrorCode.UNSUPPORTED_VERSION,
+            "Directory assignment is not supported yet.",
+            remedy=upgrade_remedy(view.metadata_version, FIRST_DIRECTORIES),
         )
     broker_id = view.check_broker_epoch(request.broker_id, request.broker_epoch).id
     if ctx.continuation is None:

@@ -16,7 +16,12 @@ from typing import Any, Protocol, TypeVar
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
 from quorate.controller.context import MIN_ISR, View, bounded
-from quorate.controller.handlers.config_rules import check_client_metrics, check_cordoned_dirs, check_group
+from quorate.controller.handlers.config_rules import (
+    check_broker,
+    check_client_metrics,
+    check_cordoned_dirs,
+    check_group,
+)
 from quorate.controller.topic_names import invalid_reason, parse_node_id
 from quorate.metadata.records import ClearElrRecord, ConfigRecord
 from quorate.protocol.config_resource import ConfigResourceType
@@ -182,11 +187,15 @@ def _check(
     if view.elr_enabled and resource_type == ConfigResourceType.BROKER and MIN_ISR in changes:
         if name:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+                ErrorCode.INVALID_CONFIG,
+                f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.",
+                remedy="Set it for all brokers (kafka-configs --entity-type brokers --entity-default) or for a topic.",
             )
         if changes[MIN_ISR] is None:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+                ErrorCode.INVALID_CONFIG,
+                f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.",
+                remedy="Set another value instead.",
             )
     if resource_type == ConfigResourceType.BROKER and CORDONED_LOG_DIRS in changes:
         check_cordoned_dirs(
@@ -208,7 +217,7 @@ def _check(
         else:
             whole[key] = value
     try:
-        _check_values(view, resource_type, name, whole, changes)
+        _check_values(view, resource_type, name, whole, changes, forwarded)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     if not is_new:
@@ -216,7 +225,12 @@ def _check(
 
 
 def _check_values(
-    view: View, resource_type: int, name: str, whole: Mapping[str, str], changes: Mapping[str, str | None]
+    view: View,
+    resource_type: int,
+    name: str,
+    whole: Mapping[str, str],
+    changes: Mapping[str, str | None],
+    forwarded: bool,
 ) -> None:
     """Checks the name of a resource and its values."""
     schema = view.config.schema
@@ -237,6 +251,10 @@ def _check_values(
             # Keys with the name of a listener and keys of plug-ins have no definition.
             if definition is not None and value is not None:
                 definition.validate(value)
+        if not forwarded:
+            stored = view.image.configs.get(resource_type, name)
+            acts_here = not name or _is_node_of_ours(view, node_id)
+            check_broker(whole, stored, per_broker=bool(name), acts_here=acts_here)
     elif resource_type in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
         is_group = resource_type == ConfigResourceType.GROUP
         if not name:
@@ -261,6 +279,12 @@ def _check_values(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
+def _is_node_of_ours(view: View, node_id: int) -> bool:
+    """Whether a node is known not to be one of Apache Kafka, whose registration has no start time."""
+    broker = view.broker(node_id)
+    return node_id == view.config.node_id or (broker is not None and broker.start_time_ms > 0)
+
+
 def _check_existence(view: View, resource_type: int, name: str) -> None:
     """Raises an error if the topic or the node does not exist."""
     if resource_type == ConfigResourceType.TOPIC:
@@ -274,7 +298,11 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
             and node_id not in view.image.cluster.controllers
             and node_id != view.config.node_id
         ):
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED,
+                f"No node with id {node_id} found.",
+                remedy=view.broker_states(),
+            )
 
 
 def _records(view: View, resource_type: int, name: str, changes: Mapping[str, str | None]) -> list[Data]:

@@ -1,5 +1,5 @@
-"""Rules of a client metrics subscription (KIP-714), of a group (KIP-848, KIP-932, KIP-1071) and of cordoned
-log directories (KIP-1066).
+"""Rules of brokers' dynamic configurations (KIP-226), of a client metrics subscription (KIP-714), of a group
+(KIP-848, KIP-932, KIP-1071) and of cordoned log directories (KIP-1066).
 
 Each value has already been checked by itself. These are the additional rules of Kafka.
 """
@@ -12,6 +12,12 @@ from re import _parser  # type: ignore[attr-defined]
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, cordoned_entries
+from quorate.config.dynamic_configs import (
+    contradiction,
+    no_effect_reason,
+    rejection_reason,
+    valid_values,
+)
 from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES, LEVELS
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -50,6 +56,26 @@ _SMALLEST = (("streams.task.offset.interval.ms", "group.streams.min.task.offset.
 """Keys of a group, and the broker key for the largest or smallest value."""
 _RACK_TAGS = "streams.rack.aware.assignment.tags"
 _DLQ_TOPIC = "errors.deadletterqueue.topic.name"
+
+
+def check_broker(
+    values: Mapping[str, str], stored: Mapping[str, str], *, per_broker: bool, acts_here: bool
+) -> None:
+    """Checks the dynamic configurations of a node, or the defaults of all nodes, that no broker has checked.
+    `acts_here` means that no node of Apache Kafka would apply them. Values that are stored already may stay.
+
+    Raises INVALID_CONFIG. A controller of Apache Kafka stores what its nodes ignore later.
+    """
+    new = {key: value for key, value in values.items() if stored.get(key) != value}
+    reason = rejection_reason(new, per_broker=per_broker)
+    if reason is None and acts_here:
+        reasons = (no_effect_reason(key, value) for key, value in new.items())
+        reason = next((text for text in reasons if text is not None), None)
+    if reason is None:
+        before, after = (valid_values(some, per_broker=per_broker) for some in (stored, values))
+        reason = contradiction(before, after)
+    if reason is not None:
+        raise _invalid(reason)
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:

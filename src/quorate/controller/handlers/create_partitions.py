@@ -43,7 +43,9 @@ def create_partitions_in_steps(
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     # Checked before the placement: a request of a few bytes may specify very many partitions.
     check_partition_total(
-        view, sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
+        view,
+        sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated),
+        "additional partitions",
     )
     usable = usable_brokers(view)
     response = CreatePartitionsResponse()
@@ -110,7 +112,9 @@ def _growing(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) 
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+            remedy=f"There is no topic '{wanted.name}'.",
         )
     present = len(topic.partitions)
     if wanted.count == present:
@@ -120,6 +124,7 @@ def _growing(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) 
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an "
             "increase.",
+            remedy="Partitions cannot be removed.",
         )
     return topic
 

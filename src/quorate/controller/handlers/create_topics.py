@@ -29,9 +29,9 @@ from quorate.metadata.records import TopicRecord
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Data
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 NONE = ErrorCode.NONE
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
@@ -64,7 +64,7 @@ def create_topics_in_steps(
         name = topic.name
         if name in repeated:
             continue
-        if name == CLUSTER_METADATA_TOPIC:
+        if name == METADATA_TOPIC:
             prohibited.append(
                 _failed(name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
             )
@@ -85,6 +85,7 @@ def create_topics_in_steps(
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"Creating these topics takes more than {view.max_records} metadata records.",
+                remedy="Divide the request.",
             )
         written += count
         created.append(name)

@@ -20,7 +20,11 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
     disabled."""
     if not view.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
+        raise KafkaError(
+            code,
+            "Topic deletion is disabled.",
+            remedy="Set delete.topic.enable=true in the properties of the controllers and restart them.",
+        )
     response = DeleteTopicsResponse()
     topics = view.image.topics
     wanted: dict[bytes, str | None] = {}
@@ -69,7 +73,7 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
                 name,
                 ZERO_UUID,
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "This server does not host this topic-partition.",
+                f"This server does not host this topic-partition. There is no topic '{name}'.",
             )
         elif named.id in repeated_ids or named.id in wanted:
             wanted.pop(named.id, None)

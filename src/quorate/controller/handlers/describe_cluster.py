@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION
+from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION, upgrade_remedy
 from quorate.metadata.image import MetadataImage
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -35,6 +35,7 @@ def describe_cluster(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "Direct-to-controller communication is not supported with the current MetadataVersion.",
+            remedy=upgrade_remedy(image.features.metadata_version, FIRST_CONTROLLER_REGISTRATION),
         )
     kind = request.endpoint_type
     if kind != CONTROLLERS:

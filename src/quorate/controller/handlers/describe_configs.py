@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.definitions import ConfigDef, Scope
+from quorate import log_levels
+from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from quorate.config.definitions import ConfigDef
+from quorate.config.dynamic_configs import broker_aliases, broker_definition
 from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_schema import (
     DEFAULT,
     DYNAMIC_BROKER,
+    DYNAMIC_BROKER_LOGGER,
     DYNAMIC_CLIENT_METRICS,
     DYNAMIC_DEFAULT_BROKER,
     DYNAMIC_GROUP,
@@ -33,7 +36,7 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 def describe_configs(
     image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig
 ) -> DescribeConfigsResponse:
-    """Describes topics, groups, client metrics subscriptions, this node, and the default of all brokers.
+    """Describes topics, groups, client metrics subscriptions, this node, its loggers, and the default of all brokers.
     Errors are reported for each resource."""
     response = DescribeConfigsResponse()
     answered: set[tuple[object, ...]] = set()
@@ -88,6 +91,7 @@ def _described(image: MetadataImage, kind: int, name: str, config: ControllerCon
     describers: dict[int, Callable[[MetadataImage, str, ControllerConfig], list[_Described]]] = {
         ConfigResourceType.TOPIC: _topic,
         ConfigResourceType.BROKER: _broker,
+        ConfigResourceType.BROKER_LOGGER: _logger,
         ConfigResourceType.GROUP: _group,
         ConfigResourceType.CLIENT_METRICS: _client_metrics,
     }
@@ -115,30 +119,37 @@ def _topic(image: MetadataImage, name: str, config: ControllerConfig) -> list[_D
 
 
 def _broker_values(image: MetadataImage, key: str, config: ControllerConfig) -> list[Entry]:
-    """The values of a broker key from all sources, in the order of precedence."""
-    definition = BROKER_CONFIGS.get(key)
+    """The values of a broker key and of its synonyms from all sources, in the order of precedence."""
+    definition = broker_definition(key)
     sensitive = definition is None or definition.sensitive
+    aliases, applied = broker_aliases(key), config.schema.dynamic(image.configs)
     found = [
-        Entry(key, values[key], source, sensitive)
+        Entry(alias, values[alias], source, sensitive)
         for values, source in (
-            (image.configs.broker(config.node_id), DYNAMIC_BROKER),
-            (image.configs.cluster_default(), DYNAMIC_DEFAULT_BROKER),
+            (applied.own, DYNAMIC_BROKER),
+            (applied.default, DYNAMIC_DEFAULT_BROKER),
             (config.static, STATIC_BROKER),
         )
-        if key in values
+        for alias in aliases
+        if alias in values
     ]
-    if definition is not None and definition.default is not None:
-        found.append(Entry(key, definition.default, DEFAULT, sensitive))
+    for alias in aliases:
+        default = BROKER_CONFIGS.get(alias)
+        if default is not None and default.default is not None:
+            found.append(Entry(alias, default.default, DEFAULT, sensitive))
+    while found and found[0].name != key:
+        found.pop(0)
     return found
 
 
 def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
     """The configurations of this node, or the default of all brokers if the name is empty."""
     described: list[_Described] = []
+    applied = config.schema.dynamic(image.configs)
     if not name:
-        for key in sorted(image.configs.cluster_default()):
+        for key in sorted(applied.default):
             values = [e for e in _broker_values(image, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
-            described.append((BROKER_CONFIGS.get(key), values, values[0], _is_read_only(key)))
+            described.append((broker_definition(key), values, values[0], key not in DYNAMIC_BROKER_CONFIGS))
         return described
     if (node_id := parse_node_id(name)) is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
@@ -147,25 +158,23 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
         )
-    keys = {
-        *BROKER_CONFIGS,
-        *config.static,
-        *image.configs.broker(config.node_id),
-        *image.configs.cluster_default(),
-    }
-    for key in sorted(keys):
-        definition = BROKER_CONFIGS.get(key)
+    for key in sorted({*BROKER_CONFIGS, *config.static, *applied.own, *applied.default}):
+        definition = broker_definition(key)
         if definition is not None and definition.internal:
             continue
         values = _broker_values(image, key, config)
         entry = values[0] if values else Entry(key, None, DEFAULT, definition is None or definition.sensitive)
-        described.append((definition, values, entry, _is_read_only(key)))
+        described.append((definition, values, entry, key not in DYNAMIC_BROKER_CONFIGS))
     return described
 
 
-def _is_read_only(key: str) -> bool:
-    definition = BROKER_CONFIGS.get(key)
-    return definition is None or definition.dynamic is Scope.READ_ONLY
+def _logger(_image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    """The levels of the loggers of this process (KIP-412)."""
+    levels = log_levels.levels_of_node(config.node_id, name)
+    return [
+        (None, [], Entry(logger, level, DYNAMIC_BROKER_LOGGER, False), False)
+        for logger, level in levels.items()
+    ]
 
 
 def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:

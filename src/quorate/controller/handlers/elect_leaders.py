@@ -11,7 +11,7 @@ from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, partition_change_for
 from quorate.metadata.image.partitions import NO_LEADER
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError, explained
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from quorate.protocol.schema import Data
 
@@ -46,13 +46,15 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
         response, cursor = ctx.continuation.cursor
     changes = 0
     for visits, (answer, partition_id) in enumerate(cursor, 1):
-        error, message = elect_leader(view, answer.topic, partition_id, kind, records)
+        error = elect_leader(view, answer.topic, partition_id, kind, records)
         changes += error not in _FOUND_WITHOUT_ELECTION
         # A request for all partitions reports only those that needed an election.
         if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:
             answer.partition_result.append(
                 ElectLeadersResponse.PartitionResult(
-                    partition_id=partition_id, error_code=error, error_message=message
+                    partition_id=partition_id,
+                    error_code=error,
+                    error_message=_message(view, answer.topic, partition_id, kind, error),
                 )
             )
         if changes == CHANGES_PER_TURN or visits == VISITS_PER_TURN:
@@ -76,30 +78,43 @@ def _election_places(
             yield answer, partition_id
 
 
-def elect_leader(
-    view: View, name: str, partition_id: int, kind: int, records: list[Data]
-) -> tuple[ErrorCode, str | None]:
-    """Adds the record of one election. Returns the error and its message."""
+def elect_leader(view: View, name: str, partition_id: int, kind: int, records: list[Data]) -> ErrorCode:
+    """Adds the record of one election. Returns the error."""
     topic = view.image.topics.by_name.get(name)
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
-    partition = topic.partitions.get(partition_id)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{partition_id}"
+    partition = None if topic is None else topic.partitions.get(partition_id)
+    if topic is None or partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     preferred = kind == PREFERRED_ELECTION
     if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
-        return ErrorCode.ELECTION_NOT_NEEDED, _MESSAGES[ErrorCode.ELECTION_NOT_NEEDED]
+        return ErrorCode.ELECTION_NOT_NEEDED
     election = Election.PREFERRED if preferred else Election.UNCLEAN
     record = partition_change_for(view, topic, partition_id, election=election).build()
     if record is None:
-        error = (
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            if preferred
-            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        )
-        return error, _MESSAGES[error]
+        if preferred:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     records.append(record)
-    return NONE, None
+    return NONE
+
+
+def _message(view: View, name: str, partition_id: int, kind: int, error: ErrorCode) -> str | None:
+    """The message for the error of an election. It names the replicas that would have to lead, with what keeps
+    each of them from it."""
+    topic = view.image.topics.by_name.get(name)
+    if topic is None:
+        return f"No such topic as {name}"
+    partition = topic.partitions.get(partition_id)
+    if partition is None:
+        return f"No such partition as {name}-{partition_id}"
+    if error in (NONE, ErrorCode.ELECTION_NOT_NEEDED):
+        return _MESSAGES.get(error)
+    replicas = partition.replicas[:1] if kind == PREFERRED_ELECTION else partition.replicas
+    found = [
+        f"Broker {replica} is {view.broker_state(replica)}"
+        f" and {'in' if replica in partition.isr else 'not in'} the ISR."
+        for replica in replicas
+    ]
+    return explained(_MESSAGES[error], " ".join(found))
 
 
 def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
@@ -140,7 +155,7 @@ def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> 
             continue
         if not view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]:
             continue
-        error, _ = elect_leader(view, topic.name, partition_id, UNCLEAN_ELECTION, records)
+        error = elect_leader(view, topic.name, partition_id, UNCLEAN_ELECTION, records)
         if error == NONE:
             logger.info("Electing a leader uncleanly for offline partition %s-%d.", topic.name, partition_id)
         if len(records) >= limit:

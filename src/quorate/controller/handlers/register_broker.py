@@ -16,7 +16,6 @@ from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     clean_up_incarnation,
 )
-from quorate.controller.replication.directories import is_reserved
 from quorate.metadata.features import (
     FIRST_DIRECTORIES,
     KRAFT_VERSION,
@@ -30,7 +29,7 @@ from quorate.protocol.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 from quorate.protocol.schema import Data
-from quorate.protocol.uuids import uuid_text
+from quorate.protocol.uuids import is_reserved, uuid_text
 
 SECURITY_PROTOCOLS = range(4)
 """PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
@@ -51,14 +50,17 @@ def register_broker(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Broker {broker_id} belongs to cluster {request.cluster_id}; this is cluster "
             f"{view.config.cluster_id}.",
+            remedy="Correct controller.quorum.bootstrap.servers of the broker, or format its directories with "
+            f"--cluster-id {view.config.cluster_id}.",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not same_incarnation and _may_live(view, existing, request, ctx):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"Another broker is registered with id {broker_id}. If it was restarted just now, its old "
-            "session ends "
-            f"within {view.broker_sessions.session_timeout_s:g} s and the registration is then accepted.",
+            f"Another broker is registered with id {broker_id}.",
+            remedy="If it was restarted just now, its old session ends within "
+            f"{view.broker_sessions.session_timeout_s:g} s and the registration is then accepted. Otherwise give "
+            "one of the two another node.id.",
         )
     if request.is_migrating_zk_broker:
         raise KafkaError(
@@ -195,4 +197,5 @@ def _check_range(name: str, low: int, high: int, level: int) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"Unable to register: {name} is finalized at {level}; the broker supports {low} to {high}.",
+            remedy="Start the broker with a release that supports it.",
         )

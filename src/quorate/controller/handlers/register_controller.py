@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.register_broker import check_listeners
-from quorate.metadata.features import (
-    FIRST_CONTROLLER_REGISTRATION,
-)
+from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, upgrade_remedy
 from quorate.metadata.records import RegisterControllerRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.controller_registration import (
@@ -22,7 +20,9 @@ def register_controller(
     INVALID_REGISTRATION."""
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version has no registrations of controllers."
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The current MetadataVersion is too old to support controller registrations.",
+            remedy=upgrade_remedy(view.metadata_version, FIRST_CONTROLLER_REGISTRATION),
         )
     check_listeners(f"Controller {request.controller_id}", request.listeners)
     record = RegisterControllerRecord(

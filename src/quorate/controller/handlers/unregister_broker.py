@@ -19,7 +19,11 @@ def unregister_broker(
     """Removes a registration, and the broker from every ISR and ELR. Raises BROKER_ID_NOT_REGISTERED."""
     registration = view.broker(request.broker_id)
     if registration is None:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker ID {request.broker_id} is not currently registered",
+            remedy=view.broker_states(),
+        )
     records: list[Data] = []
     batch = ChangeBatch(cursor_of(ctx.continuation))
     epoch = registration.epoch if ctx.continuation is None else ctx.continuation.broker_epoch

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
-from quorate.controller.context import MIN_ISR, Context, Result, View
+from quorate.controller.context import FAILED_UPDATE, MIN_ISR, Context, Result, View
 from quorate.metadata.features import (
     ELR_VERSION,
     FEATURES,
@@ -16,15 +17,22 @@ from quorate.metadata.features import (
     MINIMUM_LEVEL,
     check_dependencies,
     format_changed_between,
+    last_format_change,
 )
 from quorate.metadata.records import ConfigRecord, FeatureLevelRecord
 from quorate.protocol.config_resource import ConfigResourceType
-from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError, explained
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from quorate.protocol.schema import Data
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 DISABLED = (0, 0)
+MAX_BLOCKERS = 20
+"""The blockers that a message names. Each costs a look at the nodes of the cluster."""
+_RESTART = (
+    "Restart these nodes with a release that supports it. The registration of a node that will not come back is "
+    "removed by kafka-cluster unregister --id ID, that of a controller by unregister-controller."
+)
 
 
 def update_features(
@@ -38,20 +46,27 @@ def update_features(
     """The last level of each feature counts, as in Kafka."""
     proposed = dict(view.image.features.finalized)
     proposed.update({update.feature: update.max_version_level for update in updates.values()})
-    try:
-        for update in updates.values():
-            # Version 0 has no upgrade type, and Kafka's controller ignores its allow_downgrade.
-            upgrade_type = update.upgrade_type if ctx.api_version > 0 else UPGRADE
+    errors: list[KafkaError] = []
+    for update in updates.values():
+        # Version 0 has no upgrade type, and Kafka's controller ignores its allow_downgrade.
+        upgrade_type = update.upgrade_type if ctx.api_version > 0 else UPGRADE
+        try:
             kraft_level = _update(
                 view, update.feature, update.max_version_level, upgrade_type, proposed, records
             )
             upgrade = kraft_level if kraft_level is not None else upgrade
-    except KafkaError as error:
+        except KafkaError as error:
+            errors.append(error)
+            if len(errors) == MAX_BLOCKERS:
+                break
+    if errors:
+        nodes_block = any(
+            next(unsupported_reasons(view, update.feature, update.max_version_level), None) is not None
+            for update in updates.values()
+        )
         return Result(
             UpdateFeaturesResponse(
-                error_code=error.code,
-                error_message="The update failed for all features since the following feature had an error: "
-                f"{error.message}",
+                error_code=errors[0].code, error_message=_failed_update_message(errors, nodes_block)
             )
         )
     response = UpdateFeaturesResponse(error_message=None)
@@ -67,9 +82,21 @@ def update_features(
     return Result(response, records, upgrade_kraft_version=upgrade)
 
 
-def _invalid(feature: str, level: int, why: str) -> KafkaError:
+def _failed_update_message(errors: Sequence[KafkaError], nodes_block: bool) -> str:
+    """The message for a request that failed. It begins with the first error, in Kafka's words, and names the
+    errors of the other features after it, and what to do about nodes that do not support a level."""
+    first, *others = dict.fromkeys(error.message or error.code.name for error in errors)
+    message = f"{FAILED_UPDATE}{first}"
+    for other in others:
+        message = explained(message, f"Another error: {other}")
+    return explained(message, _RESTART) if nodes_block else message
+
+
+def _invalid(feature: str, level: int, why: str, remedy: str = "") -> KafkaError:
     return KafkaError(
-        ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {feature}. {why}"
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {level} for feature {feature}. {why}",
+        remedy=remedy,
     )
 
 
@@ -82,18 +109,25 @@ def _update(
     current = view.kraft_version if feature == KRAFT_VERSION else view.image.features.level(feature)
     if level < 0:
         raise _invalid(feature, level, "A feature version cannot be less than 0.")
-    reason = unsupported_reason(view, feature, level)
-    if reason is not None:
-        raise _invalid(feature, level, reason)
+    blockers = list(islice(unsupported_reasons(view, feature, level), MAX_BLOCKERS))
+    if blockers:
+        others = "; ".join(blocker.removesuffix(".") for blocker in blockers[1:])
+        raise _invalid(feature, level, blockers[0], f"Also: {others}." if others else "")
     if level < current and upgrade_type == UPGRADE:
         raise _invalid(
             feature,
             level,
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
             "unsafe downgrade.",
+            f"The level is {current}; kafka-features downgrade lowers it.",
         )
     if level > current and upgrade_type != UPGRADE:
-        raise _invalid(feature, level, "Can't downgrade to a newer version.")
+        raise _invalid(
+            feature,
+            level,
+            "Can't downgrade to a newer version.",
+            f"The level is {current}; kafka-features upgrade raises it.",
+        )
     if feature == METADATA_VERSION:
         records.append(_metadata_version(current, level, upgrade_type == UNSAFE_DOWNGRADE))
         return None
@@ -131,35 +165,35 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Unsupported metadata.version downgrade from {current} to {level}. {why}",
+            remedy=f"The lowest level without loss is {last_format_change(current)}, which changed the format of "
+            "records.",
         )
     return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
 
 
-def unsupported_reason(view: View, feature: str, level: int) -> str | None:
-    """The reason why a node does not support this level, or None if this controller, all brokers and all
-    controllers do."""
+def unsupported_reasons(view: View, feature: str, level: int) -> Iterator[str]:
+    """Why nodes do not support this level: one sentence for this controller, each broker and each controller
+    that does not. The first one is what Kafka reports."""
     own = view.config.features.get(feature, DISABLED)
     if (reason := _outside(level, f"Local controller {view.config.node_id}", own)) is not None:
-        return reason
+        yield reason
     for broker in view.image.cluster.brokers.values():
-        if (
-            reason := _outside(level, f"Broker {broker.id}", broker.features.get(feature, DISABLED))
-        ) is not None:
-            return reason
+        offered = broker.features.get(feature, DISABLED)
+        if (reason := _outside(level, f"Broker {broker.id}", offered)) is not None:
+            yield reason
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
-        return None
+        return
     found = {view.config.node_id}
     for controller in view.image.cluster.controllers.values():
         if controller.id in found:
             continue
+        found.add(controller.id)
         offered = controller.features.get(feature, DISABLED)
         if (reason := _outside(level, f"Controller {controller.id}", offered)) is not None:
-            return reason
-        found.add(controller.id)
+            yield reason
     for voter_id in view.voter_ids:
         if voter_id not in found:
-            return f"controller {voter_id} has not registered, and may not support this feature"
-    return None
+            yield f"controller {voter_id} has not registered, and may not support this feature"
 
 
 def _outside(level: int, who: str, offered: tuple[int, int]) -> str | None:

@@ -1,15 +1,10 @@
-"""Rules of directory ids: which are reserved, and which are online (KIP-858)."""
+"""Which directories are online (KIP-858)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from quorate.metadata.image.partitions import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
-
-
-def is_reserved(directory: bytes) -> bool:
-    """Whether the id is reserved. The first hundred ids never stand for a real directory."""
-    return directory[:8] == bytes(8) and int.from_bytes(directory[8:], "big", signed=True) < 100
 
 
 def is_online(directory: bytes, online: Sequence[bytes]) -> bool:

@@ -12,16 +12,18 @@ from quorate.metadata.records import PartitionRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
-def check_partition_total(view: View, total: int) -> None:
+def check_partition_total(view: View, total: int, what: str = "partitions") -> None:
     """Raises POLICY_VIOLATION if a request would create more partitions than one atomic change may
     create."""
     if total > view.max_records:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {total}, at most {view.max_records}.",
+            f"Excessively large number of {what} per request.",
+            remedy=f"There are {total}, at most {view.max_records} are allowed: divide the request.",
         )
 
 
+_UNCORDON = "Remove a directory from cordoned.log.dirs of the broker by kafka-configs."
 Assignment = tuple[tuple[int, ...], tuple[int, ...]]
 """The replicas of a partition, and the active ones among them. The active ones are the first ISR, and
 the first of them is the leader. The garbage collector does not track tuples of ints, and a request may
@@ -39,6 +41,7 @@ def manual_assignment(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition_id} are "
             "fenced or in controlled shutdown.",
+            remedy=view.broker_states(),
         )
     return tuple(brokers), isr
 
@@ -47,9 +50,11 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
     """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, a broker that is unknown, repeated or has only
     cordoned directories, or a wrong number of replicas."""
 
-    def invalid(why: str) -> KafkaError:
+    def invalid(why: str, remedy: str = "") -> KafkaError:
         return KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes " + why
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes {why}",
+            remedy=remedy,
         )
 
     if not brokers:
@@ -58,9 +63,9 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
     for broker in sorted(brokers):
         registration = view.broker(broker)
         if registration is None:
-            raise invalid(f"broker {broker}, but no such broker is registered.")
+            raise invalid(f"broker {broker}, but no such broker is registered.", view.broker_states())
         if not registration.has_uncordoned_directory:
-            raise invalid(f"broker {broker}, but all its log directories are cordoned.")
+            raise invalid(f"broker {broker}, but all its log directories are cordoned.", _UNCORDON)
         if broker == previous:
             raise invalid(f"the broker {broker} more than once.")
         previous = broker
@@ -92,7 +97,10 @@ def placed_assignments(
 ) -> ChangeSteps[list[Assignment]]:
     """Assignments chosen by the placer, in steps. Raises INVALID_REPLICATION_FACTOR."""
     placer = StripedPlacer(usable, ctx.rng)
-    placer.check(factor)
+    try:
+        placer.check(factor)
+    except KafkaError as error:
+        raise KafkaError(error.code, error.message, remedy=view.broker_states()) from error
     assignments: list[Assignment] = []
     for _ in range(count):
         replicas = placer.place(factor)
@@ -101,6 +109,7 @@ def placed_assignments(
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "All brokers are currently fenced or in controlled shutdown.",
+                remedy=view.broker_states(),
             )
         assignments.append((tuple(replicas), isr))
         if not len(assignments) % STEP_PARTITIONS:

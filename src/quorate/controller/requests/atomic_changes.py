@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from quorate.controller.attribution import Attribution
 from quorate.controller.batched_change import ChangeSteps
 from quorate.controller.clock import NEVER
 from quorate.controller.context import Result
@@ -40,7 +41,7 @@ LONGEST_S = 30.0
 """The time for which other writes wait at most. A transaction that takes longer is aborted."""
 
 Prepare = Callable[[], ChangeSteps[Result[Any]]]
-Respond = Callable[[Result[Any], int], "asyncio.Future[Any] | None"]
+Respond = Callable[[Result[Any], int, bool], "asyncio.Future[Any] | None"]
 
 
 class AtomicChanges:
@@ -53,12 +54,12 @@ class AtomicChanges:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def carry_out(
-        self, prepare: Prepare, respond: Respond, name: str, timeout_s: float
+        self, prepare: Prepare, respond: Respond, name: str, cause: Attribution, timeout_s: float
     ) -> tuple[Any, asyncio.Future[Any] | None]:
         """Prepares and writes a change. Returns its response and what `respond` returns.
 
-        Calls `respond`, before another change is written, with the result and the offset that the
-        response depends on, or -1.
+        Calls `respond`, before another change is written, with the result, the offset that the response
+        depends on, or -1, and whether records were written.
 
         Raises:
             KafkaError: The handler's error; NOT_CONTROLLER if the leadership is lost; REQUEST_TIMED_OUT
@@ -71,12 +72,15 @@ class AtomicChanges:
                 try:
                     self._check(epoch)
                     values, result = await self._prepared(prepare, limit, epoch)
-                    return result.response, respond(result, await self._write(values, name, epoch))
+                    offset = await self._write(values, name, cause, epoch)
+                    return result.response, respond(result, offset, bool(values))
                 finally:
                     self._release(epoch)
         except TimeoutError:
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"{name} was aborted: its records were not written in time."
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{name} was aborted: its records were not written in time.",
+                remedy="Nothing has changed: repeat it, or divide it.",
             ) from None
 
     async def _prepared(
@@ -140,14 +144,14 @@ class AtomicChanges:
                 return bool(end.value)
             await self._turn_of_others(epoch)
 
-    async def _write(self, values: list[bytes], name: str, epoch: int) -> int:
+    async def _write(self, values: list[bytes], name: str, cause: Attribution, epoch: int) -> int:
         """Writes the records, in a transaction if they are many. Returns the offset that the response
         depends on."""
         state = self._state
         if not values:
             return state.last_written
         if len(values) <= PART_RECORDS or not state.view().has_large_transactions:
-            return state.write_part(values, atomic=True)
+            return state.write_part(values, cause, atomic=True)
         uncommitted: deque[int] = deque()
         offset = -1
         for start in range(0, len(values), PART_RECORDS):
@@ -161,7 +165,7 @@ class AtomicChanges:
                     self._check(epoch)
             if start + PART_RECORDS >= len(values):
                 part.append(encode_record(EndTransactionRecord(), 0))
-            offset = state.write_part(part)
+            offset = state.write_part(part, cause)
             uncommitted.append(offset)
         return offset
 

@@ -12,9 +12,10 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quorate.controller.attribution import of_request
 from quorate.controller.batched_change import ChangeSteps, Continuation
 from quorate.controller.clock import NEVER
-from quorate.controller.context import Context, Result, View
+from quorate.controller.context import FAILED_UPDATE, Context, Result, View
 from quorate.controller.purgatory import Answer
 from quorate.controller.requests.atomic_changes import AtomicChanges
 from quorate.controller.requests.deferred import DeferredRequests
@@ -71,31 +72,35 @@ class WriteRequests:
             self._connections.heartbeat(ctx, request, context.now)
         if state.exclusive:
             return self._submit_meanwhile(ctx, request, context, with_offset)
-        view = state.view()
-        if ctx.api_key in IN_STEPS and view.has_large_transactions:
-            in_steps = self._run_first_steps(ctx, request, context, view)
-            if in_steps is None:
-                return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))
-            result = in_steps
-        else:
-            result = write_handler(ctx.api_key)(view, request, context)
-        if result.continuation is not None:
-            return asyncio.ensure_future(
-                self._continue(
-                    ctx,
-                    request,
-                    context,
-                    epoch,
-                    result.continuation,
-                    self._write_portion(None, result),
-                    with_offset,
+        try:
+            view = state.view()
+            if ctx.api_key in IN_STEPS and view.has_large_transactions:
+                in_steps = self._run_first_steps(ctx, request, context, view)
+                if in_steps is None:
+                    return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))
+                result = in_steps
+            else:
+                result = write_handler(ctx.api_key)(view, request, context)
+            if result.continuation is not None:
+                return asyncio.ensure_future(
+                    self._continue(
+                        ctx,
+                        request,
+                        context,
+                        epoch,
+                        result.continuation,
+                        self._write_portion(ctx, request, None, result),
+                        with_offset,
+                    )
                 )
-            )
-        if result.upgrade_kraft_version is not None:
-            return asyncio.ensure_future(
-                self._upgrade_kraft_version(ctx, request, epoch, result, with_offset)
-            )
-        return self._finish(ctx, request, result, context.now, with_offset)
+            if result.upgrade_kraft_version is not None:
+                return asyncio.ensure_future(
+                    self._upgrade_kraft_version(ctx, request, epoch, result, with_offset)
+                )
+            return self._finish(ctx, request, result, context.now, with_offset)
+        except KafkaError as error:
+            state.audit.request_failed(ctx, request, error.code)
+            raise
 
     def _submit_meanwhile(
         self, ctx: RequestContext, request: Request, context: Context, with_offset: bool
@@ -131,16 +136,25 @@ class WriteRequests:
         name, timeout_ms = ApiKey(ctx.api_key).name, getattr(request, "timeout_ms", 0)
         timeout_s = timeout_ms / 1000 if timeout_ms > 0 else NEVER
         deadline = state.clock.now() + timeout_s
+        cause = of_request(ctx)
 
         def prepare() -> ChangeSteps[Result[Any]]:
             return handler(state.view(), request, state.context(ctx))
 
-        def respond(result: Result[Any], offset: int) -> asyncio.Future[Any] | None:
+        def respond(result: Result[Any], offset: int, written: bool) -> asyncio.Future[Any] | None:
+            if written:
+                state.audit.request_written(cause, request, result.response, offset)
+            else:
+                state.audit.request_unwritten(ctx, request, result.response)
             if offset < 0:
                 return None
             return self._wait(offset, result.response, deadline, name, with_offset)
 
-        response, future = await self._atomic_changes.carry_out(prepare, respond, name, timeout_s)
+        try:
+            response, future = await self._atomic_changes.carry_out(prepare, respond, name, cause, timeout_s)
+        except KafkaError as error:
+            state.audit.request_failed(ctx, request, error.code)
+            raise
         if future is None:
             return Answer(response, -1) if with_offset else response
         return await future
@@ -150,7 +164,7 @@ class WriteRequests:
     ) -> Any:
         """Writes the records of a handler's last call. Returns the response, or its future if it depends
         on an uncommitted record."""
-        offset = self._apply(result, now)
+        offset = self._apply(ctx, request, result, now)
         if offset < 0:
             return Answer(result.response, offset) if with_offset else result.response
         timeout_ms = getattr(request, "timeout_ms", 0)
@@ -167,9 +181,11 @@ class WriteRequests:
         )
         return future
 
-    def _write_portion(self, before: Continuation | None, result: Result[Any]) -> Awaitable[Any]:
+    def _write_portion(
+        self, ctx: RequestContext, request: Request, before: Continuation | None, result: Result[Any]
+    ) -> Awaitable[Any]:
         """Writes the records of one portion. The returned awaitable ends when they are stable."""
-        offset = self._apply(result, self._state.clock.now())
+        offset = self._apply(ctx, request, result, self._state.clock.now())
         self._state.broker_sessions.replace_continuation(before, result.continuation)
         return self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
 
@@ -203,7 +219,7 @@ class WriteRequests:
                 result = handler(state.view(), request, context)
                 if result.continuation is None:
                     break
-                stable = self._write_portion(continuation, result)
+                stable = self._write_portion(ctx, request, continuation, result)
                 continuation = result.continuation
             outcome = self._finish(ctx, request, result, context.now, with_offset)
         finally:
@@ -225,7 +241,9 @@ class WriteRequests:
         except KafkaError as error:
             if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 raise state.not_controller() from error
-            response.error_code, response.error_message, response.results = error.code, error.message, []
+            response.error_code, response.results = error.code, []
+            response.error_message = f"{FAILED_UPDATE}{error.message}"
+            state.audit.request_unwritten(ctx, request, response)
             return Answer(response, -1) if with_offset else response
         await self._atomic_changes.writable()
         if state.epoch != epoch or state.closed:
@@ -237,16 +255,24 @@ class WriteRequests:
                 result.response.error_message = (
                     f"kraft.version is now {level}, but: {result.response.error_message}"
                 )
-            else:
+            elif not result.records:
                 result.records.append(NoOpRecord())  # gives the response an offset to wait for
         outcome = self._finish(ctx, request, result, context.now, with_offset)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
-    def _apply(self, result: Result[Any], now: float) -> int:
+    def _apply(self, ctx: RequestContext, request: Request, result: Result[Any], now: float) -> int:
         """Writes a handler's records and updates the soft state. Returns the offset that the response
         depends on, or -1."""
         state = self._state
-        offset = state.write(result.records, atomic=result.atomic) if result.records else state.last_written
+        if result.records:
+            cause = of_request(ctx)
+            offset = state.write(result.records, cause, atomic=result.atomic)
+            response = result.response if result.continuation is None else None
+            state.audit.request_written(cause, request, response, offset)
+        else:
+            offset = state.last_written
+            if result.continuation is None:
+                state.audit.request_unwritten(ctx, request, result.response)
         broker_sessions = state.broker_sessions
         if result.registered is not None:
             broker_sessions.forget(result.registered)

@@ -1,6 +1,8 @@
 """The log directories of a node and the logs in them.
 
 - `manager`: `LogManager`, all logs of a broker
+- `found_logs`: the logs in a directory, by the names of their directories
+- `future_logs`: future logs, the copies of logs that move to another directory
 - `deletion`: deleted logs, whose directories are renamed and removed later
 - `strays`: logs that the metadata does not assign to this broker
 - `offset_checkpoints`: the periodic checkpoints of recovery points, log starts and high watermarks
@@ -9,5 +11,6 @@
 - `meta_properties`: `meta.properties`, the identity of a directory
 - `metrics`: which directories are offline or cordoned
 
-Other packages import all of them except `deletion`, `strays` and `offset_checkpoints`.
+Other packages import all of them except `found_logs`, `future_logs`, `deletion`, `strays` and
+`offset_checkpoints`.
 """

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from pathlib import Path
 
 from quorate.log.files import fsync_directory, write_atomically
 
@@ -25,6 +27,16 @@ def read(directory: str) -> int | None:
         return int(json.loads(text)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
         return -1
+
+
+def common_epoch(directories: Iterable[Path]) -> int:
+    """The broker epoch in the markers of all directories, -1 unless all have the same one."""
+    try:
+        epochs = {read(str(directory)) for directory in directories}
+    except OSError:
+        return -1
+    epoch = epochs.pop() if len(epochs) == 1 else None
+    return -1 if epoch is None else epoch
 
 
 def write(directory: str, broker_epoch: int) -> None:

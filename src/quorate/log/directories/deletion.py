@@ -6,6 +6,7 @@ import functools
 import os
 import threading
 
+from quorate.log.files import fsync_directory
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import Scheduler
 
@@ -24,11 +25,26 @@ class LogDeletion:
 
     def delete_later(self, log: PartitionLog) -> None:
         """Schedules the deletion of a log that the manager no longer uses."""
+        path = self._add(log)
+        self._scheduler.run_later(functools.partial(self.free_name, path), os.path.dirname(path))
+
+    def delete_after_syncs_of(self, directory: str, log: PartitionLog) -> None:
+        """Schedules the deletion of a log whose records were copied to `directory`. The log stays if a sync
+        that was scheduled for that directory fails."""
+        path = self._add(log)
+
+        def delete() -> None:
+            fsync_directory(directory)
+            self._scheduler.run_later(functools.partial(self.free_name, path), os.path.dirname(path))
+
+        self._scheduler.run_later(delete, directory)
+
+    def _add(self, log: PartitionLog) -> str:
         log.release_files()
         path = str(log.dir)
         with self._lock:
             self._pending[path] = log
-        self._scheduler.run_later(functools.partial(self.free_name, path), os.path.dirname(path))
+        return path
 
     def free_name(self, path: str) -> None:
         """Renames the directory at `path` now if it is that of a deleted log, because a new log may need

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 
 LOCK_FILE = ".lock"
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, pid."""
 
 
 class DirLockedError(Exception):
@@ -28,6 +31,21 @@ class DirLock:
     def __init__(self, directory: Path) -> None:
         self.path = directory / LOCK_FILE
         self._fd = -1
+
+    def holder(self) -> int | None:
+        """The id of the process that holds the lock, None if the lock is free. Creates no file. Must not be called
+        by a process that holds it, because that would release it. Raises OSError."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            # A read lock conflicts with the write lock of a node, and may be asked for without write access.
+            wanted = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))
+        finally:
+            os.close(fd)
+        return None if kind == fcntl.F_UNLCK else pid
 
     def acquire(self) -> None:
         """Takes the lock without waiting. Raises DirLockedError."""

@@ -2,43 +2,44 @@
 applies retention, flushes and checkpoints.
 
 `__cluster_metadata-0` belongs to Raft and is ignored. A directory with the suffix `-delete` is removed;
-those with `-stray` or `-future` are ignored.
+those with `-stray` are ignored; those with `-future` are future logs.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, TopicPartition
 from quorate.log.config import LONG_MAX, LogConfig
-from quorate.log.directories import clean_shutdown, strays
+from quorate.log.directories import clean_shutdown
 from quorate.log.directories.deletion import LogDeletion
+from quorate.log.directories.found_logs import find_logs
+from quorate.log.directories.future_logs import FutureLogs, Logs
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
-from quorate.log.directories.strays import Failed, IsStray
 from quorate.log.errors import LogDirFailure, NotALogError
-from quorate.log.files import OpenFiles
-from quorate.log.partition.local_log import parse_directory_name
+from quorate.log.files import FileSystem, OpenFiles
+from quorate.log.partition.local_log import FUTURE_SUFFIX
 from quorate.log.partition.partition_log import PartitionLog
-from quorate.log.scheduler import BackgroundScheduler, Step
+from quorate.log.scheduler import BackgroundScheduler, Step, run_steps
+from quorate.protocol.uuids import is_reserved
 from quorate.records.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from quorate.log.directories import strays
+    from quorate.log.directories.strays import Failed, IsStray
+else:
+    strays = lazy_module("quorate.log.directories.strays")
 
 logger = logging.getLogger(__name__)
 
-METADATA_DIRECTORY = "__cluster_metadata-0"
 _SLICE = 64  # logs between two yields of a periodic job: well below a millisecond if there is nothing to do
 _SYNC_ALL_FROM = 64
-"""From this many unflushed logs on, one sync of everything is cheaper than their fsyncs, each of which costs
-two journal commits, about 1 ms."""
-RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}
-"""The ids of unassigned, lost and migrating directories, and those that are reserved (KIP-858)."""
-
-_DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
-
+"""From this many logs that need a sync on, one sync of the file system is cheaper."""
 Progress = Callable[[Path, int, int], None]
 """Called with (directory, logs loaded, logs found)."""
 
@@ -69,6 +70,7 @@ class LogManager:
         self._online = {
             directory: directory_ids is None or directory in directory_ids for directory in self._dirs
         }
+        self._file_systems: dict[Path, FileSystem] = {}
         self._loaded: set[Path] = set()
         """The directories whose logs were all opened. Only these may be marked as cleanly closed."""
         self.cordoned: frozenset[Path] = frozenset()
@@ -78,14 +80,15 @@ class LogManager:
         self._now_ms = now_ms
         self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
         self._assigned_directory: AssignedDirectory | None = None
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {
-            directory: {} for directory in self._dirs
-        }
+        self._logs: Logs = {}
+        self._by_dir: dict[Path, Logs] = {directory: {} for directory in self._dirs}
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self.scheduler = BackgroundScheduler()
         self._checkpoints = OffsetCheckpoints(self._by_dir)
         self._deletion = LogDeletion(self.scheduler)
+        self.futures = FutureLogs(
+            self._logs, self._by_dir, files, self._checkpoints, self._deletion, self.scheduler
+        )
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -93,16 +96,7 @@ class LogManager:
     def previous_broker_epoch(self) -> int:
         """The broker epoch at the last clean stop, -1 unless all directories have the same one. Must be
         read before `load`."""
-        epochs = set()
-        if not all(self._online.values()):
-            return -1
-        for directory in self._dirs:
-            try:
-                epochs.add(clean_shutdown.read(str(directory)))
-            except OSError:
-                return -1
-        epoch = epochs.pop() if len(epochs) == 1 else None
-        return -1 if epoch is None else epoch
+        return clean_shutdown.common_epoch(self._dirs) if all(self._online.values()) else -1
 
     def load(
         self,
@@ -125,9 +119,7 @@ class LogManager:
             self.mark_offline(Path(failure.directory))
             failures.append(failure)
 
-        for directory in self._dirs:
-            if not self._online[directory]:
-                continue
+        for directory in [d for d in self._dirs if self._online[d]]:
             try:
                 self._load_directory(directory, overrides_of, progress, is_stray, fail)
                 self._loaded.add(directory)
@@ -135,6 +127,10 @@ class LogManager:
                 fail(e)
             except OSError as e:
                 fail(LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"))
+        try:
+            self.futures.settle(functools.partial(self._assigned_to, is_stray))
+        except LogDirFailure as e:
+            fail(e)
         return failures
 
     def _load_directory(
@@ -146,25 +142,13 @@ class LogManager:
         fail: Failed,
     ) -> None:
         text = str(directory)
+        self._file_systems[directory] = FileSystem(text)
         clean = clean_shutdown.read(text) is not None
         if clean:
             clean_shutdown.remove(text)
         offsets = self._checkpoints.read(directory)
-        with os.scandir(text) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
+        wanted, to_delete = find_logs(text)
         now_ms = self._now_ms()
-        to_delete: list[str] = []
-        wanted: list[tuple[str, TopicPartition]] = []
-        for name in names:
-            if name == METADATA_DIRECTORY or name.endswith(("-stray", "-future")):
-                continue
-            if _DELETED.search(name):
-                to_delete.append(os.path.join(text, name))
-                continue
-            try:
-                wanted.append((name, parse_directory_name(name)))
-            except ValueError as e:
-                logger.warning("[LogManager] Leaving %s alone: %s", os.path.join(text, name), e)
         if wanted and not clean:
             logger.info("[LogManager] %s was not closed cleanly; its logs are recovered", text)
         for done, (name, key) in enumerate(wanted):
@@ -187,9 +171,12 @@ class LogManager:
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
                 continue
+            committed = offsets[HIGH_WATERMARKS].get(key, 0)
+            if name.endswith(FUTURE_SUFFIX):
+                self.futures.add_found(log, committed)
+                continue
             if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray, fail):
                 continue
-            committed = offsets[HIGH_WATERMARKS].get(key, 0)
             if committed > log.log_end_offset:
                 logger.error(
                     "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) "
@@ -206,10 +193,8 @@ class LogManager:
         if to_delete:
             self.scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
-        # A log may have been truncated to an offset inside of a batch or in a gap between batches. After
-        # the load, such a log ends at the end of its last batch. If this is before the recovery point on
-        # disk, the recovery point is lowered. Otherwise the next recovery would skip records appended
-        # below it.
+        # After the load, a log that was truncated inside of a batch or in a gap ends at its last batch. If
+        # this is before the recovery point on disk, the next recovery would skip records appended below it.
         points = offsets[RECOVERY_POINTS]
         logs = self._by_dir[directory]
         self._checkpoints.lower(
@@ -222,14 +207,24 @@ class LogManager:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
         `known`. Raises LogDirFailure if the metadata does not decide between them, or if `log` cannot be
         renamed."""
-        assigned = None
-        if self._assigned_directory is not None and log.topic_id and log.topic_id == known.topic_id:
-            assigned = self._directories_by_id.get(self._assigned_directory(log.topic_id, log.partition))
+        assigned = self._assigned_to(is_stray, log) if log.topic_id == known.topic_id else None
         stray = strays.stray_of(log, known, is_stray, assigned)
         if stray is known:
             self._forget(known.topic, known.partition)
         strays.rename(stray, fail if stray is known else None)
         return stray is known
+
+    def _assigned_to(self, is_stray: IsStray | None, log: PartitionLog) -> Path | None:
+        """The directory that the metadata assigns to a log with a topic id, if it is known and the log is no
+        stray."""
+        assigned, topic_id = self._assigned_directory, log.topic_id
+        if (
+            assigned is None
+            or topic_id is None
+            or (is_stray and is_stray(log.topic, log.partition, topic_id))
+        ):
+            return None
+        return self._directories_by_id.get(assigned(topic_id, log.partition))
 
     def delete_strays(
         self,
@@ -243,6 +238,9 @@ class LogManager:
         strays): logs without a topic id, and logs whose name the metadata assigns to this broker
         (`wants_name`). The latter belong to an earlier topic or have a damaged `partition.metadata`.
         """
+        for future in self.futures:
+            if is_stray(future.topic, future.partition, future.topic_id):
+                self.futures.delete(future.topic, future.partition)
         found = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in found:
             if not self.is_online(log.dir.parent):  # it has failed meanwhile
@@ -276,9 +274,8 @@ class LogManager:
         directory_id: bytes | None = None,
         now_ms: int | None = None,
     ) -> PartitionLog:
-        """The log of a partition. A new log, which has no files yet, is placed in the directory of
-        `directory_id`, or in the one with the fewest logs that is not cordoned. If all are cordoned, it is
-        placed in the first one.
+        """The log of a partition. A new log, which has no files yet, is placed in the preferred directory,
+        in that of `directory_id`, or in the one with the fewest logs that is not cordoned, else the first.
 
         Raises LogDirFailure if no directory is online.
         """
@@ -288,11 +285,9 @@ class LogManager:
             if found.topic_id is None and topic_id is not None:
                 found.adopt_topic_id(topic_id)
             return found
-        directory = (
-            self._directories_by_id.get(directory_id)
-            if directory_id not in RESERVED_DIRECTORY_IDS and directory_id
-            else None
-        )
+        directory = self.futures.take_preferred(key)
+        if directory is None and directory_id and not is_reserved(directory_id):
+            directory = self._directories_by_id.get(directory_id)
         if directory is None or not self._online.get(directory, False):
             online = self.online_dirs()
             if not online:
@@ -304,7 +299,7 @@ class LogManager:
             directory = min(allowed, key=lambda candidate: len(self._by_dir[candidate]))
         if overrides is not None:
             self._overrides[topic] = overrides
-        self._checkpoints.purge(directory, key)
+        run_steps(self._checkpoints.purge(directory, key))
         place = directory / f"{topic}-{partition}"
         # In all directories: a crash must not leave two logs of one name.
         for candidate in self.online_dirs():
@@ -321,10 +316,11 @@ class LogManager:
         return log
 
     def delete(self, topic: str, partition: int) -> None:
-        """Removes a log from the manager at once, and its directory later (see `LogDeletion`)."""
+        """Removes a log and its future log at once, and their directories later (see `LogDeletion`)."""
         log = self._forget(topic, partition)
         if log is not None and log.has_files:
             self._deletion.delete_later(log)
+        self.futures.delete(topic, partition)
 
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
         log = self._logs.pop((topic, partition), None)
@@ -340,20 +336,18 @@ class LogManager:
         overrides = self._overrides.get(topic)
         return self._defaults.with_overrides(overrides) if overrides else self._defaults
 
-    def reconfigure(self, topic: str, overrides: Mapping[str, Any]) -> None:
-        """Replaces the config overrides of a topic. Raises ValueError."""
-        self._overrides[topic] = overrides
-        config = self._config_for(topic)
-        for log in self._logs.values():
-            if log.topic == topic:
+    def reconfigure(
+        self, overrides: Mapping[str, Mapping[str, Any]], defaults: LogConfig | None = None
+    ) -> None:
+        """Replaces the overrides of topics, and with `defaults` the broker's defaults. Raises ValueError."""
+        self._overrides.update(overrides)
+        if defaults is not None:
+            self._defaults = defaults
+        topics = overrides if defaults is None else {topic for topic, _ in self._logs}
+        configs = {topic: self._config_for(topic) for topic in topics}
+        for log in (*self._logs.values(), *self.futures):
+            if (config := configs.get(log.topic)) is not None:
                 log.update_config(config)
-
-    def reconfigure_defaults(self, defaults: LogConfig) -> None:
-        """Replaces the broker's defaults and updates every log. A topic's own configs still take
-        precedence."""
-        self._defaults = defaults
-        for log in self._logs.values():
-            log.update_config(self._config_for(log.topic))
 
     # --- directories ------------------------------------------------------------------------------
 
@@ -369,18 +363,21 @@ class LogManager:
         return self._online.get(Path(directory), False)
 
     def mark_offline(self, directory: Path) -> list[TopicPartition]:
-        """Takes a failed directory offline. Returns its partitions."""
+        """Takes a failed directory offline. Returns the partitions of its current logs."""
         directory = Path(directory)
         if not self._online.get(directory, False):
             return []
         self._online[directory] = False
+        self.futures.directory_failed(directory)
         lost = self._by_dir[directory]
         self._by_dir[directory] = {}
-        for key, log in lost.items():
-            del self._logs[key]
+        current = [key for key, log in lost.items() if self._logs.get(key) is log]
+        for log in lost.values():
             log.release_files()
-        logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(lost))
-        return list(lost)
+        for key in current:
+            del self._logs[key]
+        logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(current))
+        return current
 
     def on_background_failure(self, wake: Callable[[], None] | None) -> None:
         """Sets the function that is called after each failure of background work. It is called in another
@@ -476,7 +473,7 @@ class LogManager:
         for failure in self.background_failures():
             logger.error("[LogManager] %s", failure)
             self.mark_offline(Path(failure.directory))
-        sync_all = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
+        sync_all = sum(1 for log in self._logs.values() if log.flusher.needs_sync) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:
                 if directory not in self._loaded:
@@ -487,14 +484,15 @@ class LogManager:
                 for log in logs:
                     log.close(sync=not sync_all)
                 if sync_all:
-                    os.sync()
+                    checked = self._file_systems[directory].sync()
                     for log in logs:
-                        log.flusher.note_flushed()
+                        log.flusher.note_flushed(checked=checked)
                 self._checkpoints.write_all(directory)
                 clean_shutdown.write(str(directory), broker_epoch)
             except (LogDirFailure, OSError) as e:
                 logger.error("[LogManager] %s could not be closed cleanly: %s", directory, e)
                 self.mark_offline(directory)
         self._logs.clear()
+        self.futures.clear()
         for closed in self._by_dir.values():
             closed.clear()

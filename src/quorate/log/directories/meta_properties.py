@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.log import properties_text
 from quorate.log.files import write_atomically
-from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
+from quorate.protocol.uuids import is_reserved, parse_uuid, random_uuid, uuid_text
 
 FILE_NAME = "meta.properties"
 _KEYS = {"version", "cluster.id", "node.id", "directory.id"}
-RESERVED_IDS = 100
-"""Directory ids below this number are reserved by Kafka (KIP-858)."""
 
 
 class MetaPropertiesError(Exception):
@@ -33,10 +32,6 @@ class MetaProperties:
     cluster_id: str
     node_id: int
     directory_id: bytes | None = None
-
-
-def _reserved(directory_id: bytes) -> bool:
-    return int.from_bytes(directory_id, "big") < RESERVED_IDS
 
 
 def read(directory: Path) -> MetaProperties | None:
@@ -81,7 +76,7 @@ def read(directory: Path) -> MetaProperties | None:
             directory_id = parse_uuid(text)
         except ValueError as e:
             raise MetaPropertiesError(f"{path}: directory.id={text}: {e}") from None
-        if _reserved(directory_id):
+        if is_reserved(directory_id):
             raise MetaPropertiesError(
                 f"{path}: directory.id={text} is reserved; remove the line to get a new one"
             )
@@ -149,36 +144,13 @@ def load(
     for directory in directories:
         meta = read(directory)
         if meta is None:
-            raise MetaPropertiesError(
-                f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing. "
-                "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other "
-                "directories are)"
-            )
-        if meta.node_id != node_id:
-            raise MetaPropertiesError(
-                f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says "
-                f"node.id={node_id}: is this the directory of another node?"
-            )
-        if cluster_id is not None and meta.cluster_id != cluster_id:
-            raise MetaPropertiesError(
-                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, expected {cluster_id}"
-            )
+            raise not_formatted(directory)
         found[directory] = meta
-    first, one = next(iter(found.items()))
-    for directory, meta in found.items():
-        if meta.cluster_id != one.cluster_id:
-            raise MetaPropertiesError(
-                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says "
-                f"{one.cluster_id}: all log directories of a node belong to one cluster"
-            )
-    owners: dict[bytes, Path] = {}
-    for directory, meta in found.items():
-        if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
-            raise MetaPropertiesError(
-                _duplicate_id_message(
-                    directory, owners[meta.directory_id], meta.directory_id, metadata_directory
-                )
-            )
+    for problem in problems(
+        found, node_id=node_id, metadata_directory=metadata_directory, cluster_id=cluster_id
+    ):
+        raise problem
+    one = next(iter(found.values()))
     ids: dict[Path, bytes] = {}
     for directory, meta in found.items():
         if meta.directory_id is None:
@@ -189,14 +161,62 @@ def load(
     return Ensemble(one.cluster_id, one.node_id, ids)
 
 
+def not_formatted(directory: Path) -> MetaPropertiesError:
+    """The error for a directory without the file."""
+    return MetaPropertiesError(
+        f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing. "
+        "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other "
+        "directories are)"
+    )
+
+
+def problems(
+    found: Mapping[Path, MetaProperties],
+    *,
+    node_id: int | None,
+    metadata_directory: Path | None = None,
+    cluster_id: str | None = None,
+) -> Iterator[MetaPropertiesError]:
+    """Yields what is wrong with the files of a node's directories. `node_id` and `cluster_id` are None if they are
+    not known otherwise."""
+    first, one = next(iter(found.items()), (Path(), None))
+    for directory, meta in found.items():
+        assert one is not None
+        if node_id is not None and meta.node_id != node_id:
+            yield MetaPropertiesError(
+                f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says "
+                f"node.id={node_id}: is this the directory of another node?"
+            )
+        elif node_id is None and meta.node_id != one.node_id:
+            yield MetaPropertiesError(
+                f"{directory / FILE_NAME}: node.id={meta.node_id}, but {first / FILE_NAME} says "
+                f"{one.node_id}: all log directories of a node have its id"
+            )
+        if cluster_id is not None and meta.cluster_id != cluster_id:
+            yield MetaPropertiesError(
+                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, expected {cluster_id}"
+            )
+        elif meta.cluster_id != one.cluster_id:
+            yield MetaPropertiesError(
+                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says "
+                f"{one.cluster_id}: all log directories of a node belong to one cluster"
+            )
+    owners: dict[bytes, Path] = {}
+    for directory, meta in found.items():
+        if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
+            yield MetaPropertiesError(
+                _duplicate_id_message(
+                    directory, owners[meta.directory_id], meta.directory_id, metadata_directory
+                )
+            )
+
+
 def _duplicate_id_message(
     directory: Path, other: Path, directory_id: bytes, metadata_directory: Path | None
 ) -> str:
     """The message for two directories with the same id. Its remedy keeps the id that the voters may
     know, because a voter that loses its id is no longer a voter."""
-    needed = [
-        d for d in (other, directory) if d == metadata_directory or (d / "__cluster_metadata-0").exists()
-    ]
+    needed = [d for d in (other, directory) if d == metadata_directory or (d / METADATA_DIRECTORY).exists()]
     free = [d for d in (other, directory) if d not in needed]
     remedy = "take the copy out of log.dirs"
     if free:

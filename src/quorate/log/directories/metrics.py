@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.metrics import Family, gauge, histogram, labels
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
     from quorate.log.directories.manager import LogManager
 
 
-def directory_families(logs: LogManager) -> Iterator[Family]:
-    """The metrics of `kafka.log:type=LogManager`. A directory is named by its absolute path."""
+def directory_families(logs: LogManager, opened: Mapping[Path, tuple[int, int]]) -> Iterator[Family]:
+    """The metrics of `kafka.log:type=LogManager`. A directory is named by its absolute path. `opened` has the
+    number of its logs that were opened at the start, and of all that there are."""
     group = "log.LogManager"
     offline = [(labels(logDirectory=path.absolute()), not logs.is_online(path)) for path in logs.dirs]
     cordoned = [(labels(logDirectory=path.absolute()), path in logs.cordoned) for path in logs.dirs]
@@ -23,6 +25,12 @@ def directory_families(logs: LogManager) -> Iterator[Family]:
     )
     yield gauge(f"{group}.LogDirectoryOffline", "Whether the log directory failed.", offline)
     yield gauge(f"{group}.LogDirectoryCordoned", "Whether the log directory gets no new replicas.", cordoned)
+    remaining = [(path, found - done) for path in logs.dirs for done, found in [opened.get(path, (0, 0))]]
+    yield gauge(
+        f"{group}.remainingLogsToRecover",
+        "Logs that are still to be opened at the start.",
+        [(labels(dir=path.absolute()), left) for path, left in remaining],
+    )
     yield histogram(
         "log.LogFlushStats.LogFlushRateAndTimeMs",
         "Time that the flush of a log takes, in ms.",

@@ -147,7 +147,7 @@ class OffsetCheckpoints:
         """Notes that checkpoints collected before now may hold offsets of a deleted log."""
         self._deleted_at[directory, key] = next(self._numbers)
 
-    def purge(self, directory: Path, key: TopicPartition) -> None:
+    def purge(self, directory: Path, key: TopicPartition) -> Iterator[Step]:
         """Rewrites the files that may hold offsets of a deleted log, before a log of the same name is
         created.
 
@@ -159,7 +159,7 @@ class OffsetCheckpoints:
             if key in self._written.get((directory, name), ()) or self._newest.get(
                 (directory, name), 0
             ) < self._deleted_at.get((directory, key), 0):
-                run_steps(self.write(directory, name))
+                yield from self.write(directory, name)
         self._deleted_at.pop((directory, key), None)
 
     def forget_purged(self) -> None:

@@ -17,7 +17,7 @@ class EpochCache:
     """Entries with ascending epochs and start offsets (Kafka's LeaderEpochFileCache). `dirty` is set when
     they change; the log resets it when it writes the checkpoint. `entries` may be called in any thread."""
 
-    __slots__ = ("_columns", "dirty")
+    __slots__ = ("_columns", "_saved", "dirty")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._columns: tuple[list[int], list[int]] = ([], [])
@@ -26,10 +26,34 @@ class EpochCache:
         self.dirty = False
         for epoch, start in entries or ():
             self.assign(epoch, start)
+        self._saved = self._columns
+        """The columns in the checkpoint."""
         self.dirty = False
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(*self._columns, strict=True))
+
+    def is_saved_below(self, offset: int) -> bool:
+        """Whether the checkpoint has the same entries that begin below `offset`."""
+        (epochs, starts), (saved_epochs, saved_starts) = self._columns, self._saved
+        keep = bisect_left(starts, offset)
+        return (
+            keep == bisect_left(saved_starts, offset)
+            and starts[:keep] == saved_starts[:keep]
+            and epochs[:keep] == saved_epochs[:keep]
+        )
+
+    def begin_save(self) -> list[tuple[int, int]]:
+        """The entries for a checkpoint that is written now. An entry that is added meanwhile counts as
+        unsaved."""
+        self.dirty = False
+        self._saved = self._columns
+        return list(zip(*self._saved, strict=True))
+
+    def save_failed(self) -> None:
+        """Notes that the checkpoint may have any content."""
+        self.dirty = True
+        self._saved = ([-1], [0])
 
     def _replace(self, epochs: list[int], starts: list[int]) -> None:
         self._columns = (epochs, starts)
@@ -53,6 +77,10 @@ class EpochCache:
         keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
         self._replace([*epochs[:keep], epoch], [*starts[:keep], start_offset])
         return True
+
+    def copy_from(self, other: EpochCache) -> None:
+        """Replaces all entries by those of a log with the same records."""
+        self._replace(*other._columns)
 
     def correct(self, epoch: int, offset: int) -> None:
         """Corrects the entries by a batch of this epoch at this offset. After a crash the checkpoint may

@@ -11,9 +11,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING
 
-from quorate.lazy import lazy_module
 from quorate.log.config import LogConfig
 from quorate.log.errors import DiskAccess, LogDirFailure
 from quorate.log.files import OpenFile, OpenFiles, fsync_directory
@@ -31,18 +29,25 @@ from quorate.protocol.file_region import FileRegion
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
 
-if TYPE_CHECKING:
-    import shutil
-else:
-    shutil = lazy_module("shutil")  # it imports the modules of all archive formats
-
 _TAIL_BATCHES = 16  # batches whose positions are remembered for readers at the end of the log
 _MAX_NAME = 255  # the longest name of a directory on all common file systems
+FUTURE_SUFFIX = "-future"
+
+
+def future_directory_name(topic: str, partition: int) -> str:
+    """A new name for the directory of a future log, `<topic>-<partition>.<unique id>-future` (KIP-113)."""
+    return f"{topic}-{partition}.{os.urandom(16).hex()}{FUTURE_SUFFIX}"
+
+
+def is_future_name_too_long(topic: str, partition: int) -> bool:
+    """Whether the directory of a future log could not be created because of the length of its name."""
+    return len(future_directory_name(topic, partition)) > _MAX_NAME
 
 
 def parse_directory_name(name: str) -> tuple[str, int]:
-    """The topic and partition of a partition's directory. Raises ValueError."""
-    topic, dash, partition = name.rpartition("-")
+    """The topic and partition of the directory of a log or of a future log. Raises ValueError."""
+    stem = name.rpartition(".")[0] if name.endswith(FUTURE_SUFFIX) else name
+    topic, dash, partition = stem.rpartition("-")
     if not topic or not dash or not partition.isdigit():
         raise ValueError(f"{name!r} is not a partition directory: it must be <topic>-<partition>")
     return topic, int(partition)
@@ -353,20 +358,17 @@ class LocalLog:
         if renamed:
             self.scheduler.remove_later(renamed, delay_ms)
 
-    def delete(self) -> None:
-        """Removes the directory with all its content. Raises LogDirFailure."""
-        self.release_files()
-        if self.exists:
-            with self.disk_access("deleting"):
-                shutil.rmtree(self.directory)
-            self.exists = False
-
     def path_to_rename_to(self, kind: str) -> str:
         """The path of the directory with the suffix `-delete` or `-stray` and a random part (Kafka's
         LocalLog.logDeleteDirName)."""
         suffix = f".{os.urandom(16).hex()}-{kind}"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1]
         return os.path.join(self.parent, f"{stem}-{self.partition}{suffix}")
+
+    @property
+    def current_name(self) -> str:
+        """The name of the directory of a log that is no future log."""
+        return f"{self.topic}-{self.partition}"
 
     def rename_to(self, target: str) -> None:
         """Renames the directory of the log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ _INLINE = InlineScheduler()
 
 
 class PartitionLog:
-    """Offsets: log start <= last stable <= high watermark <= log end. All methods belong to one thread."""
+    """Offsets: log start <= last stable <= high watermark <= log end. One thread at a time uses a log."""
 
     __slots__ = (
         "_high_watermark",
@@ -127,6 +128,11 @@ class PartitionLog:
         """Whether the log has files yet."""
         return self._log.exists
 
+    def create_files(self) -> None:
+        """Creates the directory and the files of a log without files. Raises LogDirFailure."""
+        with self._log.disk_access("creating"):
+            self._log.create_files()
+
     @property
     def segments(self) -> Sequence[Segment]:
         return self._log.segments
@@ -182,18 +188,9 @@ class PartitionLog:
     def latest_epoch(self) -> int | None:
         return self.epochs.latest_epoch
 
-    def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Notes the start of a leader epoch. The next flush, roll or close writes it to the checkpoint."""
-        self.epochs.assign(epoch, start_offset)
-
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch in this log not above `epoch`; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self._log.end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`, -1 if unknown."""
-        epoch = self.epochs.epoch_for(offset)
-        return -1 if epoch is None else epoch
 
     def active_producers(self) -> list[ProducerState]:
         return list(self.producers.producers.values())
@@ -484,17 +481,20 @@ class PartitionLog:
 
         After a crash the old name may be back; the next start treats it as a stray. Raises LogDirFailure.
         """
+        target = self._log.path_to_rename_to(kind)
+        self._rename(target)
+        return target
+
+    def become_current(self) -> None:
+        """Renames the directory of a future log to that of a current one. Raises LogDirFailure."""
+        self.name = self._log.name = self._log.current_name
+        self._rename(os.path.join(self._log.parent, self.name))
+
+    def _rename(self, target: str) -> None:
         log = self._log
         log.release_files()
-        target = log.path_to_rename_to(kind)
         with log.disk_access("renaming"), self.flusher.lock:
             if log.exists:
                 log.rename_to(target)
                 self.flusher.disown_pending()
                 self._producer_state.snapshots.directory = target
-        return target
-
-    def delete(self) -> None:
-        """Removes the directory with all its content. Raises LogDirFailure."""
-        self.flusher.disown_pending()
-        self._log.delete()

@@ -23,6 +23,11 @@ class PartitionMetadataFile:
         self.topic_id = topic_id
         self._unsynced = False
 
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether the file may not be durable."""
+        return self._unsynced and self.topic_id is not None
+
     def write(self, directory: str) -> None:
         """Writes the file durably. Raises OSError."""
         assert self.topic_id is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET
 from quorate.log.segment.segment import Segment
@@ -46,38 +46,15 @@ def recover_segment(
     end = os.fstat(fd.fileno()).st_size
     segment.begin_scan()
     segment.first_timestamp = None
-    position, last, epoch = 0, segment.base_offset - 1, min_epoch or 0
-    data, start = b"", 0
+    position, last = 0, segment.base_offset - 1
     try:
-        while end - position >= LOG_OVERHEAD:
-            at = position - start
-            size = _batch_size(data, at)
-            if size is None or at + size > len(data):
-                wanted = min(max(_READ_BYTES, size or 0), end - position)
-                data, start, at = os.pread(fd.fileno(), wanted, position), position, 0
-                size = _batch_size(data, 0)
-            if size is None or size > len(data):
-                if size is not None and BATCH_OVERHEAD <= size <= end - position:
-                    data = os.pread(fd.fileno(), size, position)
-                else:
-                    break  # an incomplete last batch
-            batch = memoryview(data)[at : at + (size or 0)]
-            header = parse_header(batch)
-            if header.base_offset <= last or header.last_offset_delta < 0:
-                raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
-            if min_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
-                raise CorruptRecordError(
-                    f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch "
-                    f"{epoch}"
-                )
-            if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
-                raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
+        for header in scan_batches(fd.fileno(), segment.base_offset, end, min_epoch=min_epoch):
             segment.note_scanned(header, position)
             if position == 0:
                 segment.first_timestamp = header.max_timestamp
             on_batch(header)
             position += header.size_bytes
-            last, epoch = header.last_offset, header.leader_epoch
+            last = header.last_offset
     except CorruptRecordError as e:
         logger.warning(
             "Found invalid messages in log segment %s at byte offset %d: %s", segment.log_path, position, e
@@ -90,6 +67,43 @@ def recover_segment(
     segment.size = position
     segment.end_scan()
     return cut
+
+
+def scan_batches(
+    fd: int, base_offset: int, end: int, *, min_epoch: int | None = None
+) -> Iterator[BatchHeader]:
+    """Yields the header of each valid batch of a segment, from its start on. Changes nothing.
+
+    Ends at the end of the file or at an incomplete last batch. Raises OSError, and CorruptRecordError for a batch
+    whose checksum, offsets or epoch are wrong. `min_epoch` as in `recover_segment`.
+    """
+    position, last, epoch = 0, base_offset - 1, min_epoch or 0
+    data, start = b"", 0
+    while end - position >= LOG_OVERHEAD:
+        at = position - start
+        size = _batch_size(data, at)
+        if size is None or at + size > len(data):
+            wanted = min(max(_READ_BYTES, size or 0), end - position)
+            data, start, at = os.pread(fd, wanted, position), position, 0
+            size = _batch_size(data, 0)
+        if size is None or size > len(data):
+            if size is not None and BATCH_OVERHEAD <= size <= end - position:
+                data = os.pread(fd, size, position)
+            else:
+                return  # an incomplete last batch
+        batch = memoryview(data)[at : at + (size or 0)]
+        header = parse_header(batch)
+        if header.base_offset <= last or header.last_offset_delta < 0:
+            raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
+        if min_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
+            raise CorruptRecordError(
+                f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
+            )
+        if header.last_offset - base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
+            raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
+        yield header
+        position += header.size_bytes
+        last, epoch = header.last_offset, header.leader_epoch
 
 
 def _batch_size(data: bytes, at: int) -> int | None:

@@ -76,7 +76,9 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """A registered controller (KIP-919)."""
+    """A registered controller (KIP-919). `registered_offset` is that of its record, or the last offset of a
+    snapshot that contains it. It is not compared, because a snapshot does not preserve it.
+    """
 
     id: int
     incarnation_id: bytes
@@ -84,6 +86,7 @@ class ControllerRegistration:
     listeners: tuple[Endpoint, ...] = ()
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     unknown_tags: NestedTags = ()
+    registered_offset: int = field(default=-1, compare=False)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener, or None if the controller has no listener of this name."""

@@ -144,6 +144,7 @@ class ClusterBuilder:
                     f.name: (f.min_supported_version, f.max_supported_version) for f in record.features
                 },
                 unknown_tags=_nested_tags(record),
+                registered_offset=offset,
             ),
         )
 

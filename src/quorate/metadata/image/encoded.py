@@ -15,12 +15,14 @@ epoch, partition epoch; from version 1 on the directories; the number of tagged 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
+from quorate.records.record_runs import MIN_RUN
 
 FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
 """The first bytes of a value, frame version 1, record type 3 and record version, mapped to the record
@@ -69,11 +71,9 @@ def form_of(value: bytes) -> Form | None:
     if not 0 <= replicas <= _MAX_COUNT or len(value) <= isr_at:
         return None
     isr = value[isr_at] - 1
-    form = _FORMS.get((version, replicas, isr))
-    if form is None:
-        if not 0 <= isr <= _MAX_COUNT:
-            return None
-        form = _FORMS[version, replicas, isr] = _form(version, replicas, isr)
+    if not 0 <= isr <= _MAX_COUNT:
+        return None
+    form = form_with(version, replicas, isr)
     removing_at = form.removing_at
     if (
         len(value) != form.size
@@ -83,6 +83,14 @@ def form_of(value: bytes) -> Form | None:
         or (form.directories_at >= 0 and value[form.directories_at] != replicas + 1)
     ):
         return None
+    return form
+
+
+def form_with(version: int, replicas: int, isr: int) -> Form:
+    """The form of a value with these numbers of replicas and ISR members, each at most 126."""
+    form = _FORMS.get((version, replicas, isr))
+    if form is None:
+        form = _FORMS[version, replicas, isr] = _form(version, replicas, isr)
     return form
 
 
@@ -109,9 +117,14 @@ def run_of(values: Sequence[bytes | memoryview]) -> EncodedRun | None:
         fixed.append(form.directories_at)
     if any(data[at::size].count(data[at]) != count for at in fixed):
         return None
-    ids = Struct(f">3xi16s{size - FIELDS_AT}x")
-    partition_ids, topic_ids = zip(*ids.iter_unpack(data), strict=True)
+    partition_ids, topic_ids = zip(*_ids_of(size).iter_unpack(data), strict=True)
     return EncodedRun(partition_ids, topic_ids, [data[at : at + size] for at in range(0, len(data), size)])
+
+
+@lru_cache
+def _ids_of(size: int) -> Struct:
+    """The partition id and the topic id of a value of this size."""
+    return Struct(f">3xi16s{size - FIELDS_AT}x")
 
 
 class BrokerColumns(NamedTuple):
@@ -124,6 +137,27 @@ class BrokerColumns(NamedTuple):
 
 def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns | None:
     """The brokers of at least one partition, or None unless all are encoded and have one form."""
+    joined = _joined(entries)
+    if joined is None:
+        return None
+    form, data = joined
+    head = Struct(f">{FIELDS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{form.size - form.removing_at - 6}x")
+    *replicas, leaders = zip(*head.iter_unpack(data), strict=True)
+    return BrokerColumns(replicas, leaders)
+
+
+def count_leaders(entries: Sequence[PartitionImage | bytes]) -> Counter[int]:
+    """How many of these partitions each broker leads."""
+    joined = _joined(entries) if len(entries) >= MIN_RUN else None
+    if joined is None:
+        return Counter(map(leader_of, entries))
+    form, data = joined
+    leader = Struct(f">{form.removing_at + 2}xi{form.size - form.removing_at - 6}x")
+    return Counter([broker_id for (broker_id,) in leader.iter_unpack(data)])
+
+
+def _joined(entries: Sequence[PartitionImage | bytes]) -> tuple[Form, bytes] | None:
+    """The form of encoded partitions, and their values one after the other. None unless all have one form."""
     if not all(isinstance(entry, bytes) for entry in entries):
         return None
     values: Sequence[bytes] = entries  # type: ignore[assignment]
@@ -134,15 +168,49 @@ def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns |
     for at in (2, FIELDS_AT, FIELDS_AT + 1 + 4 * form.replicas):
         if data[at::size].count(data[at]) != count:
             return None
-    head = Struct(f">{FIELDS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{size - form.removing_at - 6}x")
-    *replicas, leaders = zip(*head.iter_unpack(data), strict=True)
-    return BrokerColumns(replicas, leaders)
+    return form, data
 
 
 def known_form(value: bytes) -> Form:
     """The form of a value that `form_of` has accepted before."""
     replicas = value[FIELDS_AT] - 1
     return _FORMS[value[2], replicas, value[FIELDS_AT + 1 + 4 * replicas] - 1]
+
+
+def epochs_at(value: bytes) -> int:
+    """The position of the leader epoch in an encoded partition. The leader is before it, the partition epoch
+    after it. It is counted from the end, which needs no form."""
+    return len(value) - 16 * value[FIELDS_AT] + 6 if value[2] else len(value) - 9
+
+
+def leader_of(entry: PartitionImage | bytes) -> int:
+    """The leader of the partition of a table entry."""
+    if not isinstance(entry, bytes):
+        return entry.leader
+    at = epochs_at(entry)
+    return int.from_bytes(entry[at - 4 : at], "big", signed=True)
+
+
+def divide_by_leader(
+    entries: Iterable[tuple[int, PartitionImage | bytes]], leaders: set[bytes]
+) -> tuple[list[tuple[int, PartitionImage | bytes]], list[int]]:
+    """Divides (partition id, entry) into those that one of the brokers leads, given by the four bytes of their
+    ids, and the ids of the others."""
+    led, others = [], []
+    for pair in entries:
+        entry = pair[1]
+        if not isinstance(entry, bytes):
+            leader = entry.leader.to_bytes(4, "big", signed=True)
+        elif entry[2]:
+            end = 6 - 16 * entry[FIELDS_AT]  # epochs_at
+            leader = entry[end - 4 : end]
+        else:
+            leader = entry[-13:-9]
+        if leader in leaders:
+            led.append(pair)
+        else:
+            others.append(pair[0])
+    return led, others
 
 
 def _form(version: int, replicas: int, isr: int) -> Form:
@@ -181,5 +249,8 @@ def _decoded(state: bytes) -> PartitionImage:
 def _form_of_state(state: bytes) -> Form:
     count = state[0] - 1
     isr = state[1 + 4 * count] - 1
-    forms = (_FORMS.get((version, count, isr)) for version in FRAMES.values())
-    return next(form for form in forms if form is not None and form.size == FIELDS_AT + len(state))
+    for version in FRAMES.values():
+        form = _FORMS.get((version, count, isr))
+        if form is not None and form.size == FIELDS_AT + len(state):
+            return form
+    raise AssertionError("the form of an encoded partition is known")

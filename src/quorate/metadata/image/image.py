@@ -130,6 +130,8 @@ class MetadataImage:
 
 
 EMPTY = MetadataImage()
+EMPTY_WITHOUT_INDEXES = MetadataImage(topics=TopicsImage(indexed=False))
+"""The base of images that are not `TopicsImage.indexed`."""
 
 
 def last_stable_offset(image: MetadataImage, high_watermark: int) -> int:

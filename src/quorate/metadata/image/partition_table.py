@@ -3,7 +3,7 @@ form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import eq
 
 from quorate.metadata.image.encoded import decoded
@@ -52,6 +52,18 @@ class PartitionTable:
         chunk = self._chunks[number]
         position = partition_id & (_CHUNK - 1)
         return chunk[position] if position < len(chunk) else None
+
+    def entries_of(self, partition_ids: Iterable[int]) -> list[tuple[int, Entry]]:
+        """Pairs of partition id and partition in its stored form, of those ids that there are."""
+        chunks, found = self._chunks, []
+        for partition_id in partition_ids:
+            try:
+                entry = chunks[partition_id >> _CHUNK_BITS][partition_id & _CHUNK - 1]
+            except IndexError:
+                continue
+            if entry is not None:
+                found.append((partition_id, entry))
+        return found
 
     def __getitem__(self, partition_id: int) -> PartitionImage:
         found = self.get(partition_id)
@@ -136,6 +148,15 @@ class PartitionTable:
                 count += 1
             chunk[position] = partition
         return PartitionTable(tuple([tuple(chunk) for chunk in spine]), count)
+
+    def replaced(self, changes: Mapping[int, Entry]) -> PartitionTable:
+        """A table with these partitions replaced. All of them must exist."""
+        if len(self._chunks) > 1:
+            return self.updated(changes)
+        chunk = list(self._chunks[0])
+        for partition_id, partition in changes.items():
+            chunk[partition_id] = partition
+        return PartitionTable((tuple(chunk),), self._count)
 
     @property
     def replication_factor(self) -> int:

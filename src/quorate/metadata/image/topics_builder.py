@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from immutables import Map
-
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image.encoded import FIELDS_AT, broker_columns, decoded, form_of, known_form, run_of
+from quorate.metadata.image.encoded import (
+    FIELDS_AT,
+    broker_columns,
+    decoded,
+    form_of,
+    known_form,
+    run_of,
+)
 from quorate.metadata.image.encoded_changes import FRAMES as CHANGE_FRAMES
 from quorate.metadata.image.encoded_changes import (
     changed,
     have_same_replicas,
     leader_move,
-    place_of,
 )
 from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
@@ -28,7 +33,14 @@ from quorate.metadata.image.partitions import (
     RECOVERING,
     PartitionImage,
 )
-from quorate.metadata.image.topics import BrokerIndex, TopicImage, TopicsImage
+from quorate.metadata.image.topics import (
+    BITMASK_LIMIT,
+    NO_LEADER_BYTES,
+    LeadersBuilder,
+    ReplicaIndexBuilder,
+    TopicImage,
+    TopicsImage,
+)
 from quorate.protocol.uuids import uuid_text
 from quorate.records.record_runs import MIN_RUN
 
@@ -36,21 +48,22 @@ if TYPE_CHECKING:
     from quorate.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
 
 _NO_RECOVERY_CHANGE: Final = -1
+_place: Final = Struct(">3si16s").unpack_from
+"""The frame, the partition id and the topic id of a PartitionChangeRecord's value."""
 
 
 class _ChangedTopic:
     """A topic that this batch changes: its state before the batch (for a new topic, one without partitions),
     and the partitions that have changed since."""
 
-    __slots__ = ("base", "changed_once", "changes")
+    __slots__ = ("base", "changes", "moved")
 
     def __init__(self, base: TopicImage) -> None:
         self.base = base
         self.changes: dict[int, Entry] = {}
-        self.changed_once: dict[int, tuple[bytes, bytes | None]] = {}
-        """Partition id -> the new state of an encoded partition, and its old state if the leader may have
-        changed. An entry counts only as long as `changes` has the same new state: a second change of the
-        partition does not update it."""
+        self.moved: list[bytes] | None = None
+        """The leaders before and after each encoded change that moved a leadership (see `changed`), as long as
+        there are only encoded changes, one for each partition. Otherwise None: old and new states are compared."""
 
     def partition(self, partition_id: int) -> PartitionImage | None:
         """The current state of a partition, or None if it does not exist."""
@@ -134,33 +147,49 @@ class TopicsBuilder:
     def replay_encoded_changes(self, values: Sequence[bytes | memoryview], first: int) -> int:
         """Replays the values of PartitionChangeRecords from position `first` on without decoding them. Returns
         the position of the first one that must be decoded or is another record."""
+        current = b""
         for at in range(first, len(values)):
-            value = bytes(values[at])
-            if value[:3] not in CHANGE_FRAMES or len(value) < FIELDS_AT:
+            value = values[at]
+            if type(value) is not bytes:
+                value = bytes(value)
+            if len(value) < FIELDS_AT:
                 return at
-            partition_id, topic_id = place_of(value)
-            topic = self._open.get(topic_id) or self._existing(topic_id)
-            if topic is None:
+            frame, partition_id, topic_id = _place(value)
+            if frame not in CHANGE_FRAMES:
                 return at
-            changes = topic.changes
-            entry = changes.get(partition_id)
-            again = entry is not None
-            if entry is None:
-                entry = topic.base.partitions.entry(partition_id)
+            if topic_id != current:
+                opened = self._open.get(topic_id)
+                if opened is None:
+                    opened = self._existing(topic_id)
+                    if opened is None:
+                        return at
+                    opened.moved = []
+                current, topic = topic_id, opened
+                changes, entry_of = topic.changes, topic.base.partitions.entry
+            before = changes.get(partition_id)
+            if before is None:
+                entry = entry_of(partition_id)
+            else:
+                entry, topic.moved = before, None
             if not isinstance(entry, bytes):
                 return at
             after = changed(entry, value)
             if after is None:
                 return at
-            changes[partition_id] = after[0]
-            if not again:
-                topic.changed_once[partition_id] = after[0], entry if after[1] else None
+            changes[partition_id], moved = after
+            if moved is not None and topic.moved is not None:
+                if NO_LEADER_BYTES in moved:
+                    topic.moved = None  # the partitions without a leader are indexed
+                else:
+                    topic.moved.append(moved)
         return len(values)
 
     def _existing(self, topic_id: bytes) -> _ChangedTopic | None:
         """The topic to change, or None if it does not exist."""
         topic = self._open.get(topic_id)
-        if topic is None:
+        if topic is not None:
+            topic.moved = None
+        else:
             base = self._base.by_id.get(topic_id)
             if base is None or topic_id in self._removed:
                 return None
@@ -272,7 +301,9 @@ class TopicsBuilder:
     def _topic(self, topic_id: bytes) -> _ChangedTopic:
         """The topic with this id, opened for changes."""
         topic = self._open.get(topic_id)
-        if topic is None:
+        if topic is not None:
+            topic.moved = None
+        else:
             base = self._base.by_id.get(topic_id)
             if base is None or topic_id in self._removed:
                 raise MetadataError(f"there is no topic with id {uuid_text(topic_id)}")
@@ -287,39 +318,39 @@ class TopicsBuilder:
         by_id = base.by_id.mutate()
         by_name = base.by_name.mutate()
         count = base.partition_count
-        replicas, leaders = _BrokerIndexBuilder(base.replica_index), _BrokerIndexBuilder(base.leader_index)
+        replicas, leaders = ReplicaIndexBuilder(base.replica_index), LeadersBuilder(base)
         for topic_id, removed in self._removed.items():
             del by_id[topic_id]
             del by_name[removed.name]
             count -= len(removed.partitions)
-            if len(removed.partitions) > len(base.replica_index):
-                for edit, index in ((replicas, base.replica_index), (leaders, base.leader_index)):
-                    for broker_id, topics in index.items():
-                        if topic_id in topics:
-                            edit.drop_topic(broker_id, topic_id)
-                continue
-            for partition in removed.partitions:
-                for broker_id in partition.replicas:
-                    replicas.drop_topic(broker_id, topic_id)
-                leaders.drop_topic(partition.leader, topic_id)
+            if base.indexed:
+                replicas.drop_topic(removed)
+                leaders.drop_topic(removed)
         for topic_id, topic in self._open.items():
             if not topic.changes and topic.base is by_id.get(topic_id):
                 continue
             before = topic.base.partitions
-            for partition_id, new in _index_encoded(topic, before, replicas, leaders):
+            if topic.moved is not None:
+                if base.indexed:
+                    leaders.move_all(topic.moved)
+                image = TopicImage(topic.base.name, topic_id, before.replaced(topic.changes))
+                by_id[topic_id] = by_name[image.name] = image
+                continue
+            others = _index_encoded(topic, before, replicas, leaders) if base.indexed else ()
+            for partition_id, new in others:
                 old = before.get(partition_id)
                 if old is None:
                     for broker_id in new.replicas:
-                        replicas.add(broker_id, topic_id, partition_id)
+                        replicas.of(broker_id).add(topic_id, partition_id)
                     leaders.add(new.leader, topic_id, partition_id)
                     continue
                 if old.replicas != new.replicas:
                     for broker_id in old.replicas:
                         if broker_id not in new.replicas:
-                            replicas.discard(broker_id, topic_id, partition_id)
+                            replicas.of(broker_id).discard(topic_id, partition_id)
                     for broker_id in new.replicas:
                         if broker_id not in old.replicas:
-                            replicas.add(broker_id, topic_id, partition_id)
+                            replicas.of(broker_id).add(topic_id, partition_id)
                 if old.leader != new.leader:
                     leaders.discard(old.leader, topic_id, partition_id)
                     leaders.add(new.leader, topic_id, partition_id)
@@ -328,61 +359,56 @@ class TopicsBuilder:
             image = TopicImage(topic.base.name, topic_id, after)
             by_id[topic_id] = image
             by_name[image.name] = image
-        return TopicsImage(by_id.finish(), by_name.finish(), count, replicas.finish(), leaders.finish())
+        return TopicsImage(
+            by_id.finish(),
+            by_name.finish(),
+            count,
+            replicas.finish(),
+            *leaders.finish(),
+            indexed=base.indexed,
+        )
 
 
 def _index_encoded(
-    topic: _ChangedTopic, before: PartitionTable, replicas: _BrokerIndexBuilder, leaders: _BrokerIndexBuilder
+    topic: _ChangedTopic, before: PartitionTable, replicas: ReplicaIndexBuilder, leaders: LeadersBuilder
 ) -> list[tuple[int, PartitionImage]]:
     """Indexes the new partitions that are encoded, with one bit mask for each broker, and the encoded changes of
     leaders. Returns all other changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
-    replica_masks: defaultdict[int, int] = defaultdict(int)
-    leader_masks: defaultdict[int, int] = defaultdict(int)
+    masks: defaultdict[int, int] = defaultdict(int)
+    topic_id = topic.base.id
     first = min(topic.changes, default=0)
     empty = first >= before.end_id
     columns = None
-    if empty and len(topic.changes) >= MIN_RUN and max(topic.changes) - first < _BITMASK_LIMIT:
+    if empty and len(topic.changes) >= MIN_RUN and max(topic.changes) - first < BITMASK_LIMIT:
         columns = broker_columns(list(topic.changes.values()))
     if columns is not None:
         bits = [1 << partition_id - first for partition_id in topic.changes]
         for column in columns.replicas:
             for broker_id, bit in zip(column, bits, strict=True):
-                replica_masks[broker_id] |= bit
-        for broker_id, bit in zip(columns.leaders, bits, strict=True):
-            leader_masks[broker_id] |= bit
-    topic_id = topic.base.id
+                masks[broker_id] |= bit
+        leaders.add_all(columns.leaders, topic_id, topic.changes)
     for partition_id, entry in topic.changes.items() if columns is None else ():
-        once = topic.changed_once.get(partition_id)
-        old: Entry | None
-        if once is not None and once[0] is entry:
-            old = once[1]
-            if old is None:
-                continue
-        else:
-            old = None if empty else before.entry(partition_id)
+        old = None if empty else before.entry(partition_id)
         if isinstance(entry, bytes) and isinstance(old, bytes) and have_same_replicas(old, entry):
             moved = leader_move(old, entry)
             if moved is not None:
-                leaders.discard(moved[0], topic_id, partition_id)
-                leaders.add(moved[1], topic_id, partition_id)
+                leaders.move(moved, topic_id, partition_id)
             continue
-        if not isinstance(entry, bytes) or partition_id - first >= _BITMASK_LIMIT or old is not None:
+        if not isinstance(entry, bytes) or partition_id - first >= BITMASK_LIMIT or old is not None:
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
+        leaders.add(leader, topic_id, partition_id)
         if len(topic.changes) == 1:  # most new topics: masks would take longer
             for broker_id in brokers:
-                replicas.add(broker_id, topic_id, partition_id)
-            leaders.add(leader, topic_id, partition_id)
+                replicas.of(broker_id).add(topic_id, partition_id)
             break
         bit = 1 << partition_id - first
         for broker_id in brokers:
-            replica_masks[broker_id] |= bit
-        leader_masks[leader] |= bit
-    for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
-        for broker_id, mask in masks.items():
-            edit.add_mask(broker_id, topic_id, mask << first)
+            masks[broker_id] |= bit
+    for broker_id, mask in masks.items():
+        replicas.of(broker_id).add_mask(topic_id, mask << first)
     return others
 
 
@@ -393,92 +419,3 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
         if directory != MIGRATING_DIRECTORY:
             return directories
     return (MIGRATING_DIRECTORY,) * replicas
-
-
-_BITMASK_LIMIT = 2048
-"""Changes of partitions are collected as bits of an int if they are in a range of this length. Setting a bit
-copies the int, which is at most 256 bytes long here. Other ids are collected in a set."""
-
-
-class _BrokerIndexBuilder:
-    """Collects the changes of a broker index (broker id to topic id to bit mask of partitions), and applies
-    the changes of each broker and topic at once as two bit masks."""
-
-    __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
-
-    def __init__(self, base: BrokerIndex) -> None:
-        self._base = base
-        self._dropped: set[tuple[int, bytes]] = set()
-        # Ints in dicts rather than sets: the garbage collector does not track them.
-        self._added: dict[int, dict[bytes, int]] = {}
-        self._removed: dict[int, dict[bytes, int]] = {}
-        self._large_added: dict[tuple[int, bytes], set[int]] = {}
-        self._large_removed: dict[tuple[int, bytes], set[int]] = {}
-
-    def add(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
-        """Adds a partition to a broker."""
-        topics = self._added.get(broker_id)
-        if topics is None:
-            topics = self._added[broker_id] = {}
-        if partition_id < _BITMASK_LIMIT:
-            topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
-        else:
-            topics.setdefault(topic_id, 0)
-            self._large_added.setdefault((broker_id, topic_id), set()).add(partition_id)
-
-    def add_mask(self, broker_id: int, topic_id: bytes, mask: int) -> None:
-        """Adds the partitions of a bit mask to a broker."""
-        topics = self._added.setdefault(broker_id, {})
-        topics[topic_id] = topics.get(topic_id, 0) | mask
-
-    def discard(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
-        """Removes a partition from a broker."""
-        topics = self._removed.get(broker_id)
-        if topics is None:
-            topics = self._removed[broker_id] = {}
-        if partition_id < _BITMASK_LIMIT:
-            topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
-        else:
-            topics.setdefault(topic_id, 0)
-            self._large_removed.setdefault((broker_id, topic_id), set()).add(partition_id)
-
-    def drop_topic(self, broker_id: int, topic_id: bytes) -> None:
-        """Removes all partitions of a topic from a broker."""
-        self._dropped.add((broker_id, topic_id))
-        self._removed.setdefault(broker_id, {}).setdefault(topic_id, 0)
-
-    def finish(self) -> BrokerIndex:
-        """The index after all changes."""
-        if not self._added and not self._removed:
-            return self._base
-        index = self._base.mutate()
-        empty: Map[bytes, int] = Map()
-        nothing: dict[bytes, int] = {}
-        for broker_id in self._added.keys() | self._removed.keys():
-            mutation = index.get(broker_id, empty).mutate()
-            for topic_id, mask in self._removed.get(broker_id, nothing).items():
-                key = (broker_id, topic_id)
-                if key in self._large_removed:
-                    mask |= _mask(self._large_removed[key])
-                bits = 0 if key in self._dropped else mutation.get(topic_id, 0) & ~mask
-                if bits:
-                    mutation[topic_id] = bits
-                elif topic_id in mutation:
-                    del mutation[topic_id]
-            for topic_id, mask in self._added.get(broker_id, nothing).items():
-                if self._large_added and (broker_id, topic_id) in self._large_added:
-                    mask |= _mask(self._large_added[broker_id, topic_id])
-                mutation[topic_id] = mutation.get(topic_id, 0) | mask
-            if len(mutation):
-                index[broker_id] = mutation.finish()
-            elif broker_id in index:
-                del index[broker_id]
-        return index.finish()
-
-
-def _mask(positions: set[int]) -> int:
-    """The bit mask of a set of partition ids."""
-    room = bytearray(max(positions) // 8 + 1)
-    for position in positions:
-        room[position >> 3] |= 1 << (position & 7)
-    return int.from_bytes(room, "little")

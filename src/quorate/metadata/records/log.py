@@ -7,8 +7,11 @@ from quorate.protocol.schema import Data, field, int8, int16
 
 
 class NoOpRecord(Data, key=20, versions="0", flexible="0+"):
-    """Changes nothing, and shows that the controller is alive. Its tagged fields, which are not Kafka's,
-    can name the client that made the other changes of the batch."""
+    """Changes nothing, and shows that the controller is alive (KIP-835).
+
+    It ends a change: its tagged fields, which are not Kafka's, say who or what caused the records before it,
+    from the beginning of the batch or from the NoOpRecord before. A batch can have several changes.
+    """
 
     principal: str | None = field(default=None, tag=our_tags.ATTRIBUTION_PRINCIPAL)
     client_id: str | None = field(default=None, tag=our_tags.ATTRIBUTION_CLIENT_ID)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from quorate.config.listeners import shown_address
-from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
+from quorate.protocol.uuids import ZERO_UUID, is_reserved, parse_uuid, uuid_text
 
 K = TypeVar("K")
 
@@ -22,7 +22,6 @@ _VOTER = re.compile(
     r"(?P<id>[0-9]+)(?:-(?P<before>[A-Za-z0-9_-]{22}))?@"
     r"(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>[0-9]+)(?::(?P<after>[A-Za-z0-9_-]+={0,2}))?"
 )
-_RESERVED_DIRECTORY_IDS = 100
 _MAX_NODE_ID = 2**31 - 1
 
 
@@ -57,7 +56,7 @@ def parse_dynamic_voters(text: str) -> dict[int, DynamicVoter]:
                 directory_id = parse_uuid(directory_text)
             except ValueError as e:
                 raise ValueError(f"{item!r}: {directory_text} is not a directory id: {e}") from None
-            if int.from_bytes(directory_id, "big") < _RESERVED_DIRECTORY_IDS:
+            if is_reserved(directory_id):
                 raise ValueError(f"{item!r}: directory id {directory_text} is reserved")
         node_id = int(match["id"])
         if node_id > _MAX_NODE_ID:

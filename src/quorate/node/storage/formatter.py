@@ -22,6 +22,7 @@ from quorate.log.files import fsync_directory
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.node.storage.dynamic_voters import DynamicVoter
+from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import random_uuid
 from quorate.records.control import VotersRecord
@@ -213,7 +214,7 @@ def _delete_first_snapshot(directory: Path) -> None:
     """Deletes the snapshot 0-0 of an interrupted format, whose voters would otherwise become those of
     this node.
     """
-    folder = directory / bootstrap.METADATA_DIRECTORY
+    folder = directory / METADATA_DIRECTORY
     if (folder / bootstrap.FIRST_SNAPSHOT_NAME).exists():
         (folder / bootstrap.FIRST_SNAPSHOT_NAME).unlink()
         fsync_directory(str(folder))
@@ -234,7 +235,7 @@ def _check_no_old_log(directory: Path) -> None:
     The new node would take it for its own, although it may be another cluster's. The files of an
     interrupted format are no such log.
     """
-    folder = directory / bootstrap.METADATA_DIRECTORY
+    folder = directory / METADATA_DIRECTORY
     try:
         names = sorted(p.name for p in folder.iterdir())
     except FileNotFoundError:
@@ -247,7 +248,7 @@ def _check_no_old_log(directory: Path) -> None:
     shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
     raise FormatError(
         f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node "
-        f"that ran before ({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its "
+        f"that ran before ({METADATA_DIRECTORY}: {shown}), which the new node would take for its "
         f"own. If that is another cluster's, or nobody needs it, move {folder} away and format again; if "
         f"it is this node's, restore {meta_properties.FILE_NAME} instead"
     )

@@ -49,6 +49,10 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
         log_end_offset: int64 = 0
         last_fetch_timestamp: int64 = field(default=-1, versions="1+", ignorable=True)
         last_caught_up_timestamp: int64 = field(default=-1, versions="1+", ignorable=True)
+        snapshot_end_offset: int64 = field(
+            default=-1, versions="2+", tag=our_tags.SNAPSHOT_END_OFFSET, ignorable=True
+        )
+        start_time_ms: int64 = field(default=0, versions="2+", tag=our_tags.START_TIME_MS, ignorable=True)
 
     class UncommittedVoter(Struct):
         """Of ours: a voter of a change that is not committed yet. Not in versions that know no

@@ -87,6 +87,7 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+", listeners={"
     snapshot_end_offset: int64 = field(
         default=-1, versions="12+", tag=our_tags.SNAPSHOT_END_OFFSET, ignorable=True
     )
+    start_time_ms: int64 = field(default=0, versions="12+", tag=our_tags.START_TIME_MS, ignorable=True)
 
 
 class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):

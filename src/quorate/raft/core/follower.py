@@ -92,6 +92,7 @@ def fetch_request(r: RaftState) -> Fetch:
         hwm,
         r.params.fetch_max_bytes,
         r.params.cluster_id,
+        r.facts,
     )
 
 

@@ -242,6 +242,7 @@ def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
         progress.last_caught_up = progress.last_fetch
     progress.leader_end_at_fetch = end
     progress.last_fetch = now
+    progress.facts = q.facts
     if leading.voter_change is not None and leading.voter_change.fetched is not None:
         leading.voter_change.fetched.add(key)
     progress.end = q.offset
@@ -282,26 +283,30 @@ def on_describe(r: RaftState, token: Token, now: float) -> None:
     seen: set[ReplicaKey] = set()
     for voter in r.voters:
         if voter.id == r.me.id and r.is_voter:
-            voters.append(ReplicaInfo(r.me, end, now, now))
+            voters.append(ReplicaInfo(r.me, end, now, now, r.facts))
             continue
         progress = r.progress_of(voter.key)
         if progress is None:
             voters.append(ReplicaInfo(voter.key, -1, None, None))
         else:
             seen.add(progress.key)
-            voters.append(
-                ReplicaInfo(progress.key, progress.end, progress.last_fetch, progress.last_caught_up)
-            )
+            voters.append(_replica_info(progress))
     observers = [
-        ReplicaInfo(p.key, p.end, p.last_fetch, p.last_caught_up)
+        _replica_info(p)
         for p in leading.progress.values()
         if p.key not in seen and p.last_fetch is not None and now - p.last_fetch < OBSERVER_SESSION_S
     ]
     if not r.is_voter:
-        observers.append(ReplicaInfo(r.me, end, now, now))
+        observers.append(ReplicaInfo(r.me, end, now, now, r.facts))
     reply = QuorumReply(high_watermark=-1 if r.hwm is None else r.hwm, voters=voters, observers=observers)
     reply.voter_set = r.voters
     return r.answer(token, reply)
+
+
+def _replica_info(progress: Progress) -> ReplicaInfo:
+    return ReplicaInfo(
+        progress.key, progress.end, progress.last_fetch, progress.last_caught_up, progress.facts
+    )
 
 
 # --- the leader's timers --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.voters import Voter, VoterSet
@@ -62,6 +62,17 @@ class EndEpoch:
     cluster_id: str | None = None
 
 
+class ReplicaFacts(NamedTuple):
+    """What a replica reports about itself in each Fetch. DescribeQuorum shows it. A replica of Apache Kafka reports
+    none of it."""
+
+    snapshot_end: int = -1  # the end offset of its newest snapshot; -1 none or not known
+    start_time_ms: int = 0  # when its process started, in ms since 1970; 0 not known
+
+
+NO_FACTS = ReplicaFacts()
+
+
 @dataclass(slots=True, eq=False)
 class Fetch:
     """Asks for the records from `offset` on. `last_epoch` is the epoch of the record before."""
@@ -74,6 +85,7 @@ class Fetch:
     high_watermark: int = (1 << 63) - 1  # known to the sender: -1 none, the maximum not stated
     max_bytes: int = 8 << 20
     cluster_id: str | None = None
+    facts: ReplicaFacts = NO_FACTS
 
 
 @dataclass(slots=True, eq=False)
@@ -201,6 +213,7 @@ class ReplicaInfo:
     log_end: int
     last_fetch: float | None  # monotonic seconds; None: never
     last_caught_up: float | None
+    facts: ReplicaFacts = NO_FACTS
 
 
 @dataclass(slots=True, eq=False)

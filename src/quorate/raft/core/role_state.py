@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from quorate.raft.core.messages import Fetch, ProbeVersions, RaftRequest, Token
+from quorate.raft.core.messages import NO_FACTS, Fetch, ProbeVersions, RaftRequest, ReplicaFacts, Token
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import OffsetEpoch, ReplicaKey
 
@@ -76,6 +76,7 @@ class Progress:
     last_fetch: float | None = None
     last_caught_up: float | None = None
     leader_end_at_fetch: int = -1
+    facts: ReplicaFacts = NO_FACTS
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import random
 from typing import Protocol
 
 from quorate.raft.core.effects import Answer, Effects, Outgoing
-from quorate.raft.core.messages import Peer, RaftRequest, Reply, Token
+from quorate.raft.core.messages import Peer, RaftRequest, ReplicaFacts, Reply, Token
 from quorate.raft.core.role_state import NEVER, Election, Following, Leading, Link, ParkedFetch, Progress
 from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
 from quorate.raft.rate_limited_log import RateLimitedLog
@@ -153,6 +153,12 @@ class RaftState:
     @property
     def end(self) -> OffsetEpoch:
         return OffsetEpoch(self.log.end_offset, self.log.last_epoch)
+
+    @property
+    def facts(self) -> ReplicaFacts:
+        """What this replica reports about itself."""
+        latest = self.log.latest_snapshot()
+        return ReplicaFacts(-1 if latest is None else latest.offset, self.params.start_time_ms)
 
     @property
     def shutdown_complete(self) -> bool:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.metrics import Quantiles, quantiles
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Response
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
@@ -30,20 +32,14 @@ from quorate.raft.storage.metadata_log import MetadataLog
 from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.storage.recovery import recover_replica
-from quorate.raft.storage.snapshots.writer import write_snapshot
 from quorate.raft.storage.voter_marker import VoterMarker
-from quorate.raft.types import (
-    METADATA_TOPIC,
-    Address,
-    CommittedBatch,
-    LeaderAndEpoch,
-    NotLeaderError,
-    OffsetEpoch,
-    Role,
-)
+from quorate.raft.types import Address, CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch, Role
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
+    from quorate.raft.storage.snapshots import writer as snapshot_writer
+else:
+    snapshot_writer = lazy_module("quorate.raft.storage.snapshots.writer")
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +191,7 @@ class RaftClient:
         kraft, voters = members.kraft_version_at(end_offset - 1), members.voters_at(end_offset - 1)
         writer = log.snapshot_writer(snapshot)
         parts = log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
-        await write_snapshot(writer, parts)
+        await snapshot_writer.write_snapshot(writer, parts)
         if not log.add_snapshot(snapshot):
             return None
         logger.info(

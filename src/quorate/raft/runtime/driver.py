@@ -16,8 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure, trace_of
 from quorate.protocol.errors import DecodeError
 from quorate.raft.config import RaftConfig
@@ -50,11 +51,15 @@ from quorate.raft.storage.membership_record import MembershipRecordFile
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
 from quorate.raft.storage.recovery import RecoveredReplica
-from quorate.raft.storage.recovery_advice import explain_snapshot
 from quorate.raft.storage.snapshots.download import SnapshotDownloads
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch, RaftError, Role
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
+
+if TYPE_CHECKING:
+    from quorate.raft.storage import recovery_advice
+else:
+    recovery_advice = lazy_module("quorate.raft.storage.recovery_advice")
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +176,7 @@ class RaftDriver:
         if self.failure is not None:
             return
         self.failure = error
-        explain_snapshot(error, self.config, self._directory, self.state.members)
+        recovery_advice.explain_snapshot(error, self.config, self._directory, self.state.members)
         self._state_writer.discard_deferred()
         logger.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=trace_of(error))
         self._step_waiter.notice()

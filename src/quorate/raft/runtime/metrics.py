@@ -7,7 +7,7 @@ samples of 30 seconds. Recording them costs two readings of the clock for each r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,7 @@ class Metric(NamedTuple):
 
     name: str
     help: str
-    value: float | str
+    value: float | str | Mapping[str, float]
     states: tuple[str, ...] = ()
     label: str = ""
 
@@ -253,6 +253,12 @@ def _leader_metrics(r: RaftState, now: float) -> Iterator[Metric]:
         progress = r.progress_of(voter.key)
         last = progress.last_fetch if progress is not None else None
         silent += voter.id != r.me.id and (last is None or now - last > r.params.fetch_timeout_s)
+    yield Metric(
+        "replica-snapshot-end-offset",
+        "End offset of the newest metadata snapshot of each replica that reports it.",
+        _snapshot_ends(r),
+        label="replica",
+    )
     yield Metric("number-of-offline-voters", "Voters that have not fetched within the fetch timeout.", silent)
     pending = [c for c in (leading.voter_change, *leading.waiting_changes) if c is not None]
     yield Metric(
@@ -263,3 +269,16 @@ def _leader_metrics(r: RaftState, now: float) -> Iterator[Metric]:
     )
     uncommitted = at is not None and (r.hwm is None or at >= r.hwm)
     yield Metric("uncommitted-voter-change", "1 if the newest voter set is not committed.", uncommitted)
+
+
+def _snapshot_ends(r: RaftState) -> dict[str, float]:
+    """The end offset of the newest snapshot by replica id. Of several replicas with one id, that which fetched
+    last."""
+    assert r.leading is not None
+    ends: dict[str, float] = {
+        str(id_): progress.facts.snapshot_end
+        for id_, progress in sorted(r.leading.latest_by_id.items())
+        if progress.facts.snapshot_end >= 0
+    }
+    own = r.facts.snapshot_end
+    return ends | ({str(r.me.id): own} if own >= 0 else {})

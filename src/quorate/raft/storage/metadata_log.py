@@ -26,6 +26,7 @@ from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.file_region import FileRegion
+from quorate.protocol.metadata_partition import METADATA_TOPIC_ID
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
 from quorate.raft.core.events import ControlRecord
 from quorate.raft.core.voters import Membership, VoterSet
@@ -46,7 +47,7 @@ from quorate.raft.storage.snapshots.files import (
 )
 from quorate.raft.storage.snapshots.partial import remove_useless_parts
 from quorate.raft.storage.snapshots.verification import SnapshotError, prefix_digest
-from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
+from quorate.raft.types import MAX_BATCH_BYTES, CommittedBatch, OffsetEpoch, RaftError
 from quorate.records.batch import (
     build_control_batch,
     iter_batches,
@@ -222,7 +223,7 @@ class MetadataLog:
         """Removes the batches from the one that holds `offset` on.
 
         If no record remains, the epoch checkpoint is emptied first: beside an empty log it would show that
-        records are lost (`recovery._missing_log_reason`).
+        records are lost (`recovery.missing_log_reason`).
         """
         if offset <= self.start_offset:
             self._log.epochs.truncate_from_end(offset)

@@ -10,7 +10,9 @@ import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.errors import CheckpointError
 from quorate.log.files import OpenFiles, fsync_directory
@@ -19,10 +21,14 @@ from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
 from quorate.raft.storage.membership_record import MembershipRecordFile
 from quorate.raft.storage.metadata_log import NO_SNAPSHOT, MetadataLog
 from quorate.raft.storage.quorum_state import QuorumStateBehindError, QuorumStateError, QuorumStateFile
-from quorate.raft.storage.recovery_advice import explain, is_damage
 from quorate.raft.storage.snapshots.files import parse_name, snapshot_name
 from quorate.raft.storage.voter_marker import Marked, VoterMarker
 from quorate.raft.types import QuorumState, RaftError, ReplicaKey
+
+if TYPE_CHECKING:
+    from quorate.raft.storage import recovery_advice
+else:
+    recovery_advice = lazy_module("quorate.raft.storage.recovery_advice")
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +62,11 @@ def recover_replica(
     marked: Marked | None = None
     try:
         marked = marker.read() if config.is_controller else None
-        missing = (
-            _missing_log_reason(config, directory, state_file, marker, marked)
-            if config.is_controller
-            else None
-        )
+        missing = missing_log_reason(directory, state_file, marker, marked) if config.is_controller else None
         if missing is not None:
             raise RaftError(missing)
         if config.is_controller:
-            _check_snapshot_epoch(config, directory, state_file)
+            check_snapshot_epoch(directory, state_file)
         if not directory.is_dir():
             directory.mkdir(parents=True)
             fsync_directory(
@@ -87,8 +89,8 @@ def recover_replica(
             marker.write(members.kraft_version)
         return RecoveredReplica(log, members, stored, _read_membership_record(config, directory, log))
     except Exception as e:
-        if is_damage(e):
-            explain(
+        if recovery_advice.is_damage(e):
+            recovery_advice.explain(
                 e,
                 config,
                 directory,
@@ -97,8 +99,7 @@ def recover_replica(
         raise
 
 
-def _missing_log_reason(
-    config: RaftConfig,
+def missing_log_reason(
     directory: Path,
     state_file: QuorumStateFile,
     marker: VoterMarker,
@@ -149,7 +150,7 @@ def _missing_log_reason(
     return None
 
 
-def _check_snapshot_epoch(config: RaftConfig, directory: Path, state_file: QuorumStateFile) -> None:
+def check_snapshot_epoch(directory: Path, state_file: QuorumStateFile) -> None:
     """Raises RaftError if the latest snapshot has a later epoch than the quorum state.
 
     The quorum state of an epoch is durable before any record or snapshot of that epoch is written. So the

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import DecodeError, KafkaError
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.storage.quorum_state import QuorumStateBehindError, QuorumStateError
 from quorate.raft.storage.snapshots.verification import SnapshotError
-from quorate.raft.types import METADATA_TOPIC, RaftError
+from quorate.raft.types import RaftError
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]+-\d+")

@@ -2,6 +2,8 @@
 
     service                   the group APIs (`GroupCoordinatorService`)
     offset_requests           OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit
+    small_commit              the most common form of OffsetCommit
+    small_heartbeat           the most common form of Heartbeat
     shard                     one partition of `__consumer_offsets` as a state machine
     group_metadata_manager    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
     offset_metadata_manager   committed offsets
@@ -15,5 +17,6 @@
     config                    the settings
 
 `quorate.broker.coordinators.service` imports `service` and `config`; nothing else is imported from other
-packages. All modules except `service` and `offset_requests` are pure.
+packages. All modules except `service`, `offset_requests`, `small_commit` and `small_heartbeat`
+are pure.
 """

@@ -176,11 +176,24 @@ def offsets_differ(group_id: str, state: ShardState, other: ShardState) -> bool:
     )
 
 
+@dataclass(slots=True)
+class GroupCounts:
+    """What the coordinator of this broker has done since its start (`GroupCoordinatorMetrics` in Kafka). As there,
+    offsets count when their records are written."""
+
+    offset_commits: int = 0
+    offset_deletions: int = 0
+    offset_expirations: int = 0
+    completed_rebalances: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class StateStore:
     """Holds the newest state of a shard. The managers of the shard share it."""
 
     state: ShardState = field(default_factory=ShardState)
+    counts: GroupCounts = field(default_factory=GroupCounts)
+    """The counts of all shards of the broker."""
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         """The classic group of this id, or None if it does not exist or has another type."""

@@ -114,7 +114,7 @@ class OffsetMetadataManager:
         Raises KafkaError if the member may not commit, or if the records cannot fit into one batch of
         `max_batch_bytes`. This is checked before the records are created, which would take seconds.
         """
-        self._validate_commit(request, caller, at)
+        self.validate_commit(request, caller.api_version, at)
         if max_batch_bytes is not None and least_batch_bytes(request) > max_batch_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         out = CoordinatorResult()
@@ -162,13 +162,14 @@ class OffsetMetadataManager:
         out.after = stored
         return out
 
-    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: StepTime) -> None:
+    def validate_commit(self, request: OffsetCommitRequest, api_version: int, at: StepTime) -> None:
+        """Restarts the session of a member that may commit. Raises KafkaError if it may not."""
         group = self._store.state.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
             if generation < 0:
                 return  # from an admin client or a consumer without a group: replay makes a simple group
-            unknown = caller.api_version >= GROUP_NOT_FOUND_VERSION
+            unknown = api_version >= GROUP_NOT_FOUND_VERSION
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
         if isinstance(group, UnsupportedGroup):
             if generation < 0 and group.is_empty:
@@ -415,7 +416,7 @@ class OffsetMetadataManager:
                 )
             self._store.state = state
             return
-        value = record.value._replace(record_offset=offset)
+        value = OffsetAndMetadata(*record.value[:-1], offset)
         groups = state.groups
         if group_id not in groups:
             groups = groups.set(
@@ -423,9 +424,8 @@ class OffsetMetadataManager:
             )
         if producer_id == NO_PRODUCER_ID:
             known = state.offsets.get(group_id, _NO_OFFSETS)
-            self._store.state = state._replace(
-                groups=groups, offsets=state.offsets.set(group_id, known.set(key, value))
-            )
+            offsets = state.offsets.set(group_id, known.set(key, value))
+            self._store.state = ShardState(groups, offsets, state.pending)
         else:
             entries = state.pending.get(producer_id, Map())
             pending = state.pending.set(producer_id, entries.set((group_id, *key), value))

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quorate.broker.coordinators.context import Answer
 from quorate.broker.coordinators.group.model import Caller, ShardState, offsets_differ
@@ -24,9 +24,12 @@ from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.broker.coordinators.group import small_commit
+    from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token
+    from quorate.net.dispatch import FrameAnswer, FrameHandler, FrameSource, Handler, RequestContext
     from quorate.protocol.messages import txn_offset_commit
 else:
+    small_commit = lazy_module("quorate.broker.coordinators.group.small_commit")
     txn_offset_commit = lazy_module("quorate.protocol.messages.txn_offset_commit")
 
 TURN_S = 0.003
@@ -47,23 +50,13 @@ TOPIC_ID_VERSION = 10
 """From this version OffsetCommit and OffsetFetch name topics by their ids."""
 
 
-class Topics(Protocol):
-    """The members of the broker's metadata cache that are used here."""
-
-    def topic_name(self, topic_id: bytes) -> str | None: ...
-
-    def topic_id(self, name: str) -> bytes: ...
-
-    def partition(self, topic: str, partition: int) -> Any: ...
-
-
 class OffsetRequests:
     """The handlers of the offset APIs, in `routes` by API key."""
 
     def __init__(
         self,
         runtime: CoordinatorRuntime[GroupCoordinatorShard],
-        metadata: Topics,
+        metadata: small_commit.Topics,
         partition_for: Callable[[str], int],
         rounds: Rounds,
     ) -> None:
@@ -79,8 +72,18 @@ class OffsetRequests:
             ApiKey.OFFSET_DELETE: self.offset_delete,
             ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
         }
+        self.frame_routes: dict[int, FrameHandler] = {ApiKey.OFFSET_COMMIT: self.answer_commit}
+        self._small_commits: small_commit.SmallCommits | None = None
 
     # --- OffsetCommit -----------------------------------------------------------------------------
+
+    def answer_commit(self, frame: memoryview, source: FrameSource) -> FrameAnswer:
+        """Stores the offsets of up to 100 partitions of one topic (a `FrameHandler`)."""
+        small = self._small_commits
+        if small is None:
+            small = small_commit.SmallCommits(self._runtime, self._metadata, self._partition_for)
+            self._small_commits = small
+        return small.answer(frame)
 
     def offset_commit(self, ctx: RequestContext, request: Any) -> Any:
         """Stores offsets of existing partitions. The order of topics in the response is undefined, as in
@@ -116,12 +119,14 @@ class OffsetRequests:
         request.topics = known
         caller = Caller(ctx.api_version)
         partition = self._partition_for(request.group_id)
-        answer = self._runtime.write(
-            partition,
-            lambda shard, token, at: shard.offsets.commit(
-                request, caller, token, at, self._runtime.max_batch_bytes(partition)
-            ),
-        )
+
+        def commit(shard: GroupCoordinatorShard, token: Token, at: StepTime) -> CoordinatorResult:
+            limit = self._runtime.max_batch_bytes(partition)
+            result = shard.offsets.commit(request, caller, token, at, limit)
+            shard.counts.offset_commits += len(result.records)
+            return result
+
+        answer = self._runtime.write(partition, commit)
 
         return respond(
             answer,
@@ -275,10 +280,13 @@ class OffsetRequests:
                     OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic.name, partitions=existing)
                 )
         wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-        answer = self._runtime.write(
-            self._partition_for(request.group_id),
-            lambda shard, token, _: shard.offsets.delete_offsets(wanted, token),
-        )
+
+        def delete(shard: GroupCoordinatorShard, token: Token, _: StepTime) -> CoordinatorResult:
+            result = shard.offsets.delete_offsets(wanted, token)
+            shard.counts.offset_deletions += len(result.records)
+            return result
+
+        answer = self._runtime.write(self._partition_for(request.group_id), delete)
 
         return respond(answer, partial(merge, refused), lambda e: OffsetDeleteResponse(error_code=e.code))
 

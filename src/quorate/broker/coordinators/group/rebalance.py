@@ -167,7 +167,9 @@ class Rebalancer:
     def answer_syncs(
         self, group: ClassicGroup, error: ErrorCode, at: StepTime, out: CoordinatorResult
     ) -> None:
-        """Answers the waiting SyncGroups and restarts the sessions of their members."""
+        """Answers the waiting SyncGroups and restarts the sessions of their members. Without an error the
+        rebalance is complete."""
+        self._store.counts.completed_rebalances += error is ErrorCode.NONE
         for member in group.members.values():
             token, member.sync_token = member.sync_token, None
             if token is None:

@@ -21,7 +21,7 @@ from quorate.broker.coordinators.context import Answer
 from quorate.broker.coordinators.group.classic_group import UNKNOWN_MEMBER_ID
 from quorate.broker.coordinators.group.classic_responses import join_error
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
-from quorate.broker.coordinators.group.model import Caller
+from quorate.broker.coordinators.group.model import Caller, GroupCounts
 from quorate.broker.coordinators.group.offset_requests import OffsetRequests
 from quorate.broker.coordinators.group.record_serde import decode_record, encode_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
@@ -31,6 +31,7 @@ from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
+from quorate.lazy import lazy_module
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.compiler import struct_encoder
@@ -44,7 +45,10 @@ from quorate.protocol.messages.list_groups import ListGroupsResponse
 from quorate.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.broker.coordinators.group import small_heartbeat
+    from quorate.net.dispatch import FrameHandler, FrameSource, Handler, RequestContext
+else:
+    small_heartbeat = lazy_module("quorate.broker.coordinators.group.small_heartbeat")
 
 GROUPS_AT_ONCE = 50
 """Groups of a request that are handled in one turn of the event loop, in a millisecond at most."""
@@ -62,6 +66,9 @@ Clients have one for each configured assignor. Each change of a group visits the
 class Metadata(Protocol):
     """The members of the broker's metadata cache that coordinators use."""
 
+    @property
+    def image(self) -> Any: ...
+
     def topic(self, name: str) -> Any: ...
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
@@ -78,7 +85,8 @@ class Metadata(Protocol):
 
 
 class GroupCoordinatorService:
-    """The group coordinator of one broker. `routes` are the handlers by API key."""
+    """The group coordinator of one broker. `routes` are the handlers by API key, `frame_routes` the frame
+    handlers."""
 
     def __init__(
         self,
@@ -92,10 +100,11 @@ class GroupCoordinatorService:
         self._rounds = rounds
         self.config = config
         self.metadata = metadata
+        self.counts = GroupCounts()
         self.runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
             name="GroupCoordinator",
             topic=GROUP_METADATA_TOPIC,
-            make_shard=partial(GroupCoordinatorShard, config),
+            make_shard=partial(GroupCoordinatorShard, config, self.counts),
             encode_record=encode_record,
             decode_record=decode_record,
             compression=config.offsets_compression,
@@ -115,6 +124,11 @@ class GroupCoordinatorService:
             ApiKey.DELETE_GROUPS: self.delete_groups,
             **self.offsets.routes,
         }
+        self.frame_routes: dict[int, FrameHandler] = {
+            ApiKey.HEARTBEAT: self.answer_heartbeat,
+            **self.offsets.frame_routes,
+        }
+        self._small_heartbeats: small_heartbeat.SmallHeartbeats | None = None
 
     def start(self) -> None:
         """Loads the partitions of `__consumer_offsets` that this broker leads."""
@@ -181,6 +195,14 @@ class GroupCoordinatorService:
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error.code)
         return context.shard.groups.heartbeat(request, self.runtime.step_time())
+
+    def answer_heartbeat(self, frame: memoryview, source: FrameSource) -> bytes | None:
+        """Restarts the session of a member whose heartbeat gets no error (a `FrameHandler`)."""
+        small = self._small_heartbeats
+        if small is None:
+            small = small_heartbeat.SmallHeartbeats(self.runtime, self.partition_for)
+            self._small_heartbeats = small
+        return small.answer(frame, source)
 
     def leave_group(self, ctx: RequestContext, request: Any) -> Any:
         """Removes members. Before version 3 it is one member, whose error is that of the response."""

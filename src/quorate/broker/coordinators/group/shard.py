@@ -16,6 +16,7 @@ from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.group_metadata_manager import GroupMetadataManager
 from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
+    GroupCounts,
     GroupRecord,
     OffsetRecord,
     Record,
@@ -52,6 +53,7 @@ class GroupCoordinatorShard:
         "_expiry",
         "_loading_topics",
         "_store",
+        "counts",
         "groups",
         "next_expiry",
         "offsets",
@@ -60,9 +62,10 @@ class GroupCoordinatorShard:
         "timer",
     )
 
-    def __init__(self, config: GroupCoordinatorConfig) -> None:
+    def __init__(self, config: GroupCoordinatorConfig, counts: GroupCounts | None = None) -> None:
         self._config = config
-        self._store = store = StateStore()
+        self.counts = counts or GroupCounts()
+        self._store = store = StateStore(counts=self.counts)
         self.timer = timer = CoordinatorTimer[TimerEvent]()
         self.sessions = sessions = MemberTimers(timer)
         self.rebalancer = Rebalancer(config, store, timer, sessions)
@@ -177,6 +180,7 @@ class GroupCoordinatorShard:
             if self._expiry is None:
                 self._expiry = ExpiryCursor(list(self.state.groups))
             result = self.offsets.expire_offsets(self._expiry, at)
+            self.counts.offset_expirations += sum([type(one) is OffsetRecord for one in result.records])
             if not self._expiry.groups:  # else it continues in the next call, after the other shards
                 self._expiry = None
                 self.next_expiry = at.now + self._config.offsets_retention_check_interval_ms / 1000

@@ -31,14 +31,17 @@ def on_upgrade(r: RaftState, q: UpgradeKraftVersion, now: float) -> None:
         )
     me = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
     known = {**leading.reported_voters, r.me.id: me}
+    blockers = []
     for voter in r.voters:
         if voter.id not in known:
-            text = f"voter {voter.id} has not told its directory id and kraft.version range yet"
-            return refuse(r, q.token, ErrorCode.INVALID_UPDATE_VERSION, text)
+            blockers.append(f"voter {voter.id} has not told its directory id and kraft.version range yet")
+            continue
         low, high = known[voter.id].kraft_versions
         if not low <= q.level <= high:
-            text = f"voter {voter.id} supports kraft.version {low} to {high}"
-            return refuse(r, q.token, ErrorCode.INVALID_UPDATE_VERSION, text)
+            blockers.append(f"voter {voter.id} supports kraft.version {low} to {high}")
+    if blockers:
+        text = "; ".join(blockers) + ". Each voter must run, with a release that supports the level."
+        return refuse(r, q.token, ErrorCode.INVALID_UPDATE_VERSION, text)
     if q.validate_only:
         return r.answer(q.token, VoterReply())
     leading.upgrade_tokens.append(q.token)

@@ -66,7 +66,8 @@ def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
         return None
     key, listener = q.voter.key, r.params.listener_name
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
-        return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
+        text = "Add voter request didn't include a valid voter: no voter id or no directory id"
+        return refuse(r, token, ErrorCode.INVALID_REQUEST, text)
     if listener not in q.voter.endpoints:
         return refuse(
             r, token, ErrorCode.INVALID_REQUEST, missing_endpoint_message(listener, q.voter.endpoints)
@@ -82,23 +83,25 @@ def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> N
         there = r.voters.by_id.get(q.key.id)
         # A voter that has never reported its directory id can be removed too.
         if there is None or there.key != q.key:
-            return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
+            text = "Remove voter request didn't include a valid voter: no voter id or no directory id"
+            return refuse(r, token, ErrorCode.INVALID_REQUEST, text)
     return _enqueue(r, VoterChange(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
 
 def _refuse_if_not_serving(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
     """Refuses the request if this replica can make no voter change now. Returns whether it was refused."""
     if r.is_other_cluster(request.cluster_id):
-        text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
+        text = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{r.params.cluster_id}"'
         refuse(r, token, ErrorCode.INCONSISTENT_CLUSTER_ID, text)
     elif r.leading is None:
         refuse(r, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     elif r.shutting_down:
         refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
     elif r.members.kraft_version < 1:
+        what = "adding" if isinstance(request, AddVoter) else "removing"
         text = (
-            "changing the voters needs kraft.version 1, but the cluster is at 0; upgrade it first: "
-            "kafka-features upgrade --feature kraft.version=1"
+            f"Cluster doesn't support {what} voter because the kraft.version feature is "
+            f"{r.members.kraft_version}. Upgrade it first: kafka-features upgrade --feature kraft.version=1"
         )
         refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, text)
     else:

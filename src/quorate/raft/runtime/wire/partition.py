@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from quorate.raft.types import (
-    METADATA_PARTITION,
-    METADATA_TOPIC,
-    Endpoints,
-)
+from quorate.protocol.metadata_partition import METADATA_TOPIC
+from quorate.raft.types import METADATA_PARTITION, Endpoints
 
 if TYPE_CHECKING:
     pass

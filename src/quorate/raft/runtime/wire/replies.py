@@ -15,16 +15,9 @@ from quorate.protocol.messages.fetch_snapshot import FetchSnapshotRequest, Fetch
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from quorate.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC, METADATA_TOPIC_ID
 from quorate.raft.core import messages as m
-from quorate.raft.types import (
-    METADATA_PARTITION,
-    METADATA_TOPIC,
-    METADATA_TOPIC_ID,
-    NO_ENDPOINTS,
-    Address,
-    Endpoints,
-    OffsetEpoch,
-)
+from quorate.raft.types import METADATA_PARTITION, NO_ENDPOINTS, Address, Endpoints, OffsetEpoch
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
@@ -182,6 +175,7 @@ def encode_quorum(
         )
         if version >= 2:
             out.replica_directory_id = info.key.directory_id
+            out.snapshot_end_offset, out.start_time_ms = info.facts
         return out
 
     p = DescribeQuorumResponse.PartitionData(

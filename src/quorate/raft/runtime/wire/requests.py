@@ -16,16 +16,10 @@ from quorate.protocol.messages.fetch_snapshot import FetchSnapshotRequest, Fetch
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from quorate.protocol.messages.update_raft_voter import UpdateRaftVoterRequest
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC, METADATA_TOPIC_ID
 from quorate.raft.core import messages as m
 from quorate.raft.core.voters import Voter
-from quorate.raft.types import (
-    METADATA_PARTITION,
-    METADATA_TOPIC,
-    METADATA_TOPIC_ID,
-    NO_DIRECTORY,
-    OffsetEpoch,
-    ReplicaKey,
-)
+from quorate.raft.types import METADATA_PARTITION, NO_DIRECTORY, OffsetEpoch, ReplicaKey
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
@@ -124,6 +118,7 @@ def _decode_fetch(q: FetchRequest, version: int) -> m.Fetch | FetchResponse:
         p.high_watermark,
         q.max_bytes,
         q.cluster_id,
+        m.ReplicaFacts(q.snapshot_end_offset, q.start_time_ms),
     )
 
 
@@ -134,7 +129,14 @@ def _unknown_quorum(q: DescribeQuorumRequest) -> DescribeQuorumResponse:
         topics=[
             topic(
                 topic_name=t.topic_name,
-                partitions=[part(partition_index=p.partition_index, error_code=code) for p in t.partitions],
+                partitions=[
+                    part(
+                        partition_index=p.partition_index,
+                        error_code=code,
+                        error_message="This server does not host this topic-partition.",
+                    )
+                    for p in t.partitions
+                ],
             )
             for t in q.topics
         ]
@@ -166,6 +168,8 @@ def encode_request(r: m.RaftRequest) -> Request:
                 max_wait_ms=r.max_wait_ms,
                 max_bytes=r.max_bytes,
                 topics=[topic],
+                snapshot_end_offset=r.facts.snapshot_end,
+                start_time_ms=r.facts.start_time_ms,
             )
         case m.Vote():
             v = VoteRequest.PartitionData(

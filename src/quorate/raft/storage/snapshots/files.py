@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from random import SystemRandom
 
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
@@ -98,7 +98,7 @@ class SnapshotWriter:
         self.snapshot = snapshot
         self.final = directory / snapshot_name(snapshot)
         stem = f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
-        self.path = path or directory / f"{stem}-{secrets.randbits(63)}{PART}"
+        self.path = path or directory / f"{stem}-{SystemRandom().getrandbits(63)}{PART}"
         self.fd = os.open(
             self.path, os.O_RDWR | os.O_CREAT | (0 if path else os.O_EXCL) | os.O_CLOEXEC, 0o644
         )

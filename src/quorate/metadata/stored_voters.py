@@ -1,6 +1,7 @@
-"""Reads the voters of a quorum from the metadata logs and snapshots of stopped nodes.
+"""Reads the voters of a quorum from the metadata logs and snapshots of nodes.
 
-`quorate up` compares them with the addresses of the nodes that it is about to start.
+`quorate up` compares them with the addresses of the nodes that it is about to start. The pipeline counts the
+copies that voters have of a record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def latest_voters(folders: Iterable[Path]) -> VotersRecord | None:
             offset, path = snapshots[-1]
             found += [(offset, n, record) for _, record in _voters(path)]
         segments = sorted(folder.glob("*.log"))
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        for segment, following in zip(segments, [*segments[1:], None], strict=False):
             if following is None or int(following.stem) > offset:
                 found += [(at, n, record) for at, record in _voters(segment)]
     return max(found, key=lambda f: f[:2])[2] if found else None

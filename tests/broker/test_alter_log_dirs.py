@@ -1,0 +1,513 @@
+"""Moves of replicas between the log directories of a broker: what is copied, when the controller is asked, and
+what interrupts a move. KIP-113, KIP-858."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from quorate.broker.alter_log_dirs.move import LogDirMove
+from quorate.log.errors import LogDirFailure
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.metadata.features import FIRST_DIRECTORIES
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.small_images import FeaturesImage
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from quorate.records.batch import build_batch
+
+from .fakes import registration
+from .world import Broker, batch_of, image_of, produce, values_in
+
+A, B, C = (bytes([100 + n]) * 16 for n in range(3))
+RECORDS = [b"%d" % n * 50 for n in range(40)]
+
+
+class Moves:
+    """A broker with three directories and one partition, whose records are in the first one. The reports of
+    directories are kept in `told`."""
+
+    def __init__(self, tmp_path: Path, *, records: list[bytes] | None = None, **properties: str) -> None:
+        self.tmp_path = tmp_path
+        self.properties = {"replica_fetch_max_bytes": "500", "replica_fetch_backoff_ms": "10"} | properties
+        self.assigned = A
+        self.image_fields: dict[str, Any] = {}
+        self.start()
+        for value in RECORDS if records is None else records:
+            self.world.ask(produce("t", (0, batch_of(value)), acks=1))
+
+    def start(self) -> None:
+        self.told: list[bytes] = []
+        self.world = Broker(self.tmp_path, image_of({}), extra_dirs=("b", "c"), **self.properties)
+        self.first, self.second, self.third = self.world.config.log_dirs
+        ids = self.world.directory_ids
+        assert list(ids.values()) == [A, B, C]
+        self.world.replicas.assign_directory = lambda _topic, _partition, directory: self.told.append(
+            directory
+        )
+        image = self.image()
+        self.world.logs.load(is_stray=lambda *_: False, assigned_directory=lambda *_: self.assigned)
+        self.world.publish(image)
+        self.failed: list[str] = []
+        self.world.replicas.storage_failed = self._storage_failed
+
+    def _storage_failed(self, failure: LogDirFailure) -> None:
+        """As `BrokerServer` does."""
+        directory = Path(failure.directory)
+        if not self.world.logs.is_online(directory):
+            return
+        self.failed.append(directory.name)
+        lost = self.world.logs.mark_offline(directory)
+        self.world.replicas.go_offline(lost, self.world.directory_ids[directory])
+        self.world.moves.directory_failed(directory)
+
+    def image(self) -> MetadataImage:
+        partition = registration(**self.image_fields)
+        directories = tuple(self.assigned if r == 1 else bytes(16) for r in partition.replicas)
+        image = image_of({"t": {0: partition._replace(directories=directories)}})
+        return replace(image, features=FeaturesImage(Map({"metadata.version": FIRST_DIRECTORIES})))
+
+    def publish(self, **fields: Any) -> None:
+        self.image_fields |= fields
+        self.world.publish(self.image())
+
+    def assign(self, directory: bytes) -> None:
+        """The controller has accepted a directory: it is in the metadata."""
+        self.assigned = directory
+        self.publish(partition_epoch=self.image_fields.get("partition_epoch", 0) + 1)
+
+    def alter(self, path: Path | str, topic: str = "t", partition: int = 0) -> ErrorCode:
+        topics = [AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[partition])]
+        directory = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(path), topics=topics)
+        answer = self.run(self.world.ask(AlterReplicaLogDirsRequest(dirs=[directory])))
+        return ErrorCode.of(answer.results[0].partitions[0].error_code)
+
+    def run(self, work: Any) -> Any:
+        return self.world.loop.run_until_complete(asyncio.wait_for(work, 10))
+
+    def until(self, what: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            while not what():
+                await asyncio.sleep(0.001)
+
+        self.run(wait())
+
+    @property
+    def current(self) -> PartitionLog:
+        found = self.world.logs.get("t", 0)
+        assert found is not None
+        return found
+
+    @property
+    def future(self) -> PartitionLog | None:
+        return self.world.logs.futures.get("t", 0)
+
+    @property
+    def values(self) -> list[bytes]:
+        """The values of all records of the current log."""
+        log, found = self.current, []
+        offset = log.log_start_offset
+        while data := log.read_bytes(offset, 1 << 20):
+            found += values_in(data)
+            offset = log.log_end_offset
+        return found
+
+    def futures_on_disk(self) -> list[str]:
+        self.world.logs.scheduler.wait_idle()
+        return [path.parent.name for path in self.tmp_path.glob("*/*-future")]
+
+    def shut_down(self) -> None:
+        self.run(self.world.moves.close())
+        self.world.close()
+
+    def kill(self) -> None:
+        """Ends the broker with nothing but what it has written so far."""
+        self.run(self.world.moves.close())
+        self.world.loop.close()
+
+
+@pytest.fixture
+def moves(tmp_path: Path) -> Iterator[Moves]:
+    made = Moves(tmp_path)
+    yield made
+    if not made.world.loop.is_closed():
+        made.shut_down()
+
+
+def begin(moves: Moves) -> None:
+    """A move to the second directory that waits for the controller."""
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: moves.told == [B])
+
+
+# -- a move
+
+
+def test_a_replica_moves_when_the_controller_has_its_new_directory(moves: Moves) -> None:
+    begin(moves)
+    assert moves.current.dir == moves.first / "t-0"
+    assert moves.future is not None and moves.future.log_end_offset == len(RECORDS)
+    moves.world.ask(produce("t", (0, batch_of(b"while the controller is asked")), acks=1))
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir == moves.second / "t-0")
+    moves.world.ask(produce("t", (0, batch_of(b"after")), acks=1))
+    assert moves.values == [*RECORDS, b"while the controller is asked", b"after"]
+    assert (moves.current.log_start_offset, moves.current.high_watermark) == (0, len(RECORDS) + 2)
+    assert moves.told == [B] and moves.future is None and len(moves.world.moves) == 0
+    moves.world.logs.scheduler.wait_idle()
+    assert not (moves.first / "t-0").exists() and moves.futures_on_disk() == []
+
+
+def test_the_metadata_without_directories_asks_no_controller(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    moves.world.replicas.assign_directory = None
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS
+    moves.shut_down()
+
+
+def test_a_replica_that_is_written_without_a_pause_moves(tmp_path: Path) -> None:
+    """A thread copies most records. What was written meanwhile is copied in one turn of the event loop."""
+    moves = Moves(tmp_path, replica_fetch_max_bytes="1000000")
+    written = 0
+
+    async def write_and_wait() -> None:
+        nonlocal written
+        while moves.current.dir.parent != moves.second:
+            moves.world.ask(produce("t", (0, batch_of(b"more" * 20)), acks=1))
+            written += 1
+            await asyncio.sleep(0)
+            if B in moves.told and moves.assigned != B:
+                moves.assign(B)
+
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.run(write_and_wait())
+    assert moves.values == RECORDS + [b"more" * 20] * written
+    moves.shut_down()
+
+
+def test_an_empty_replica_moves(tmp_path: Path) -> None:
+    moves = Moves(tmp_path, records=[])
+    begin(moves)
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir == moves.second / "t-0")
+    moves.world.ask(produce("t", (0, batch_of(b"first")), acks=1))
+    assert moves.values == [b"first"]
+    moves.shut_down()
+
+
+def test_a_move_is_described_with_its_lag(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    moves.world.replicas.quotas.alter_log_dirs.set_limit(1)
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: moves.future is not None and moves.future.log_end_offset > 0)
+    found = {
+        Path(directory.log_dir): [
+            (part.is_future_key, part.offset_lag) for topic in directory.topics for part in topic.partitions
+        ]
+        for directory in moves.world.ask(DescribeLogDirsRequest(topics=None)).results
+    }
+    assert moves.future is not None
+    lag = len(RECORDS) - moves.future.log_end_offset
+    assert lag > 0
+    assert found == {moves.first: [(False, 0)], moves.second: [(True, lag)], moves.third: []}
+    moves.shut_down()
+
+
+def test_the_throttle_holds_a_move_until_time_has_passed(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    quota = moves.world.replicas.quotas.alter_log_dirs
+    quota.set_limit(1000)
+    clock, began = moves.world.clock, moves.world.clock.now()
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    sizes = [0]
+    for _ in range(3):
+        moves.until(lambda: moves.future is not None and moves.future.size_bytes > sizes[-1])
+        moves.until(lambda: quota.is_exceeded(clock.now()))
+        moves.run(asyncio.sleep(0.05))  # five times the backoff
+        assert moves.future is not None
+        sizes.append(copied := moves.future.size_bytes)
+        assert copied <= 1000 * max(1.0, clock.now() - began) + 500  # one copy may be ahead of the limit
+        assert copied < moves.current.size_bytes
+        clock.time_s += quota.delay_s(clock.now()) + 0.001
+    quota.set_limit(1 << 40)
+    moves.until(lambda: moves.told == [B])
+    moves.shut_down()
+
+
+# -- requests
+
+
+def test_a_request_for_another_directory_replaces_the_move(moves: Moves) -> None:
+    begin(moves)
+    assert moves.alter(moves.third) == ErrorCode.NONE
+    moves.until(lambda: moves.told == [B, A, C])  # the directory that the controller may have is taken back
+    assert moves.futures_on_disk() == [moves.third.name]
+    moves.assign(C)
+    moves.until(lambda: moves.current.dir.parent == moves.third)
+    assert moves.values == RECORDS
+
+
+def test_a_request_for_the_current_directory_cancels_the_move(moves: Moves) -> None:
+    begin(moves)
+    assert moves.alter(moves.first) == ErrorCode.NONE
+    moves.until(lambda: len(moves.world.moves) == 0)
+    assert moves.told == [B, A] and moves.future is None and moves.futures_on_disk() == []
+    assert moves.current.dir.parent == moves.first and moves.values == RECORDS
+
+
+def test_the_same_request_again_changes_nothing(moves: Moves) -> None:
+    begin(moves)
+    before = moves.future
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    assert moves.future is before and moves.told == [B]
+
+
+@pytest.mark.parametrize(
+    ("path", "topic", "partition", "expected"),
+    [
+        ("nowhere", "t", 0, ErrorCode.LOG_DIR_NOT_FOUND),
+        ("data1b", "t", 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("data1b", "other", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("data1b", "x" * 249, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("data1", "t", 0, ErrorCode.NONE),
+    ],
+)
+def test_the_error_of_a_move(
+    moves: Moves, path: str, topic: str, partition: int, expected: ErrorCode
+) -> None:
+    assert moves.alter(moves.tmp_path / path, topic, partition) == expected
+    assert len(moves.world.moves) == 0
+
+
+def test_no_move_begins_to_a_cordoned_or_while_a_directory_is_offline(moves: Moves) -> None:
+    moves.world.logs.cordoned = frozenset([moves.second])
+    assert moves.alter(moves.second) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    moves.world.logs.mark_offline(moves.third)
+    assert moves.alter(moves.third) == ErrorCode.KAFKA_STORAGE_ERROR
+    moves.world.logs.cordoned = frozenset()
+    assert moves.alter(moves.second) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert moves.futures_on_disk() == []
+
+
+def test_a_replica_that_this_broker_gets_later_is_created_in_the_directory_of_the_request(
+    moves: Moves,
+) -> None:
+    moves.publish(replicas=(2,), leader=2, partition_epoch=1)
+    assert moves.alter(moves.third) == ErrorCode.REPLICA_NOT_AVAILABLE
+    moves.publish(replicas=(1,), leader=1, leader_epoch=1, partition_epoch=2)
+    moves.world.ask(produce("t", (0, batch_of(b"new")), acks=1))
+    assert moves.current.dir == moves.third / "t-0" and moves.told == [C]
+
+
+# -- what happens during a move
+
+
+def test_deleted_records_are_not_copied_and_deletions_wait_for_the_future_log(moves: Moves) -> None:
+    begin(moves)
+    partition = moves.world.replicas.partition("t", 0)
+    assert partition.delete_records(7) == (7, 0)
+    moves.until(lambda: partition.low_watermark() == 7)
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert (moves.current.log_start_offset, moves.current.high_watermark) == (7, len(RECORDS))
+
+
+def test_a_log_whose_start_has_passed_the_copy_is_copied_from_there(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    quota = moves.world.replicas.quotas.alter_log_dirs
+    quota.set_limit(1)
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: quota.is_exceeded(moves.world.clock.now()))
+    moves.world.replicas.partition("t", 0).delete_records(30)
+    quota.set_limit(1 << 40)
+    moves.until(lambda: moves.told == [B])
+    assert moves.future is not None and moves.future.log_start_offset == 30
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS[30:]
+    moves.shut_down()
+
+
+def follow(moves: Moves, leader_epoch: int) -> None:
+    moves.publish(
+        replicas=(1, 2), leader=2, leader_epoch=leader_epoch, partition_epoch=leader_epoch, isr=(1, 2)
+    )
+
+
+def replicated(base: int, epoch: int, *values: bytes) -> bytes:
+    return build_batch(
+        [(None, value, [], 1_000_000) for value in values], base_offset=base, leader_epoch=epoch
+    )
+
+
+@pytest.mark.parametrize("offset", [0, 5, 39])
+def test_a_follower_that_truncates_its_log_truncates_the_copy(moves: Moves, offset: int) -> None:
+    """The records that it copies from the new leader have the same offsets."""
+    begin(moves)
+    follow(moves, 1)
+    partition = moves.world.replicas.partition("t", 0)
+    partition.truncate_to(offset)
+    for n in range(offset, len(RECORDS)):
+        moves.current.append_as_follower(replicated(n, 1, b"from the new leader"))
+    moves.assigned = B
+    follow(moves, 2)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS[:offset] + [b"from the new leader"] * (len(RECORDS) - offset)
+    assert moves.current.epochs.entries() == ([(0, 0)] if offset else []) + [(1, offset)]
+
+
+def test_a_follower_that_begins_again_at_a_later_offset_takes_the_copy_along(moves: Moves) -> None:
+    begin(moves)
+    follow(moves, 1)
+    moves.world.replicas.partition("t", 0).truncate_fully_and_start_at(100)
+    moves.current.append_as_follower(replicated(100, 1, b"a", b"b"))
+    moves.assigned = B
+    follow(moves, 2)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert (moves.current.log_start_offset, moves.current.log_end_offset) == (100, 102)
+
+
+def test_a_change_of_the_leader_does_not_interrupt_a_move(moves: Moves) -> None:
+    begin(moves)
+    follow(moves, 1)
+    moves.current.append_as_follower(replicated(len(RECORDS), 1, b"of broker 2"))
+    moves.publish(leader=1, leader_epoch=2, partition_epoch=2)
+    moves.world.ask(produce("t", (0, batch_of(b"of broker 1")), acks=1))
+    moves.assigned = B
+    moves.publish(partition_epoch=3)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == [*RECORDS, b"of broker 2", b"of broker 1"]
+    assert moves.current.epochs.entries() == [(0, 0), (1, 40), (2, 41)]
+
+
+def test_a_deleted_topic_ends_its_move(moves: Moves) -> None:
+    begin(moves)
+    moves.world.publish(image_of({}))
+    moves.until(lambda: len(moves.world.moves) == 0)
+    assert moves.world.logs.get("t", 0) is None and moves.futures_on_disk() == []
+
+
+def test_a_failure_of_the_target_leaves_the_replica_where_it_is(moves: Moves) -> None:
+    begin(moves)
+    moves._storage_failed(LogDirFailure(str(moves.second), "Input/output error"))
+    moves.until(lambda: len(moves.world.moves) == 0)
+    assert moves.told == [B, A]
+    moves.world.ask(produce("t", (0, batch_of(b"served")), acks=1))
+    assert moves.values == [*RECORDS, b"served"] and moves.current.dir.parent == moves.first
+
+
+def test_a_target_that_cannot_be_written_fails_and_the_replica_is_served(
+    moves: Moves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise LogDirFailure(str(moves.second), "Input/output error")
+
+    monkeypatch.setattr(LogDirMove, "_append", refuse)
+    moves.alter(moves.second)
+    moves.until(lambda: moves.failed == [moves.second.name] and len(moves.world.moves) == 0)
+    assert moves.told == [] and moves.current.dir.parent == moves.first and moves.values == RECORDS
+
+
+def test_a_failure_of_the_source_takes_the_replica_offline_and_its_directory_back(moves: Moves) -> None:
+    """The controller may have the new directory, and would count the replica as online."""
+    begin(moves)
+    moves.assign(B)
+    moves._storage_failed(LogDirFailure(str(moves.first), "Input/output error"))
+    moves.until(lambda: len(moves.world.moves) == 0)
+    assert moves.told == [B, A]
+    assert moves.futures_on_disk() == [moves.second.name]
+    answer = moves.world.ask(produce("t", (0, batch_of(b"x")), acks=1))
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_source_that_is_not_readable_fails(moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bad_sector(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("quorate.protocol.file_region.FileRegion.read", bad_sector)
+    moves.alter(moves.second)
+    moves.until(lambda: moves.failed == [moves.first.name])
+
+
+# -- restarts
+
+
+@pytest.mark.parametrize("stop", ["shut_down", "kill"])
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_restart_continues_the_move(tmp_path: Path, stop: str, accepted: bool) -> None:
+    moves = Moves(tmp_path)
+    begin(moves)
+    moves.world.ask(produce("t", (0, batch_of(b"not copied yet")), acks=1))
+    if accepted:
+        moves.assigned = B  # the broker stops before it applies that
+    getattr(moves, stop)()
+    moves.start()
+    assert moves.current.dir.parent == moves.first
+    moves.world.moves.resume()
+    if not accepted:
+        moves.until(lambda: moves.told == [B])
+        moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.told == ([] if accepted else [B])
+    assert moves.values == [*RECORDS, b"not copied yet"]
+    moves.shut_down()
+
+
+def test_a_copy_that_has_more_than_the_recovered_log_is_truncated(tmp_path: Path) -> None:
+    """A crash has lost the last records of the log, and the new leader epoch has written others."""
+    moves = Moves(tmp_path)
+    begin(moves)
+    moves.shut_down()
+    moves.start()
+    moves.current.truncate_to(35)
+    moves.publish(leader_epoch=5, partition_epoch=1)
+    for _ in range(8):
+        moves.world.ask(produce("t", (0, batch_of(b"later")), acks=1))
+    moves.world.moves.resume()
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS[:35] + [b"later"] * 8
+    moves.shut_down()
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+def test_a_broker_that_is_killed_at_any_step_of_a_move_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Each step is disk work in a thread: the creation of the files, a copy, the flush before the report."""
+    moves = Moves(tmp_path, replica_fetch_max_bytes="800")
+    real, left = LogDirMove._in_thread, step
+
+    async def until_killed(move: LogDirMove, work: Callable[[], Any]) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise asyncio.CancelledError
+        return await real(move, work)
+
+    monkeypatch.setattr(LogDirMove, "_in_thread", until_killed)
+    asked = moves.world.moves.alter([("t", 0, moves.second)])
+    task = moves.world.loop.create_task(asked)
+    moves.until(lambda: left <= 0 or moves.told == [B])
+    assert left <= 0 or step > 8
+    task.cancel()
+    moves.kill()
+    monkeypatch.undo()
+    moves.start()
+    moves.world.moves.resume()
+    if moves.future is None:  # killed before the files were created
+        assert step == 1 and moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: B in moves.told)
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS
+    moves.shut_down()

@@ -36,6 +36,7 @@ from quorate.net.client import Connection
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Data
 from quorate.raft.storage.snapshots.files import (
     SnapshotWriter,
@@ -45,7 +46,7 @@ from quorate.raft.storage.snapshots.files import (
     read_head,
     snapshot_name,
 )
-from quorate.raft.types import METADATA_TOPIC, OffsetEpoch
+from quorate.raft.types import OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.support.cluster import Node, free_ports, wait_for
 

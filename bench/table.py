@@ -1,4 +1,5 @@
-"""Writes docs/benchmarks.md from bench/results/*.json: `python -m bench.table`."""
+"""Writes the table of docs/benchmarks.md from bench/results/*.json: `python -m bench.table`. The sections after it
+stay as they are."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def main() -> None:
                 f"{result.get('ratio_quorate_to_java', {}).get(key, '-')} | "
                 f"{result['rounds']} |"
             )
-    (ROOT / "docs" / "benchmarks.md").write_text(HEAD + "\n".join(rows) + "\n")
+    page = ROOT / "docs" / "benchmarks.md"
+    _, heading, sections = page.read_text().partition("\n## ")
+    page.write_text(HEAD + "\n".join(rows) + "\n" + heading + sections)
 
 
 if __name__ == "__main__":

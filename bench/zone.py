@@ -7,7 +7,8 @@ Three racks of ten brokers, replication factor 3 with one replica in each rack, 
 each. The sessions of one rack end at once. The controller is the real one on a log in memory that commits each
 portion at once (`tests.controller.support`), so the figures are its CPU time: from the decision to the bytes for
 the log and the new image. The longest turn is that of one portion. A broker or standby replays the same records
-in steps. Result: bench/results/zone.json.
+in steps. Both begin with an image of their own, so that what they replace is freed, as in a node, and the garbage
+collector has the settings of a node. Result: bench/results/zone.json.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from quorate.metadata.framing import encode_record
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.loader import apply_steps, load_snapshot
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from quorate.node.process_setup import enable_garbage_collection
 from quorate.raft.types import CommittedBatch
 from tests.controller.support import FakeLog, FakeRaft, Harness
 
@@ -73,6 +75,16 @@ def batches_of(partitions: int) -> list[CommittedBatch]:
     ]
 
 
+def cluster_image(partitions: int) -> MetadataImage:
+    """The image of the cluster, which nobody else holds."""
+    loaded = batches_of(partitions)
+    image = load_snapshot(loaded[-1].last_offset + 1, 1, loaded)
+    del loaded
+    gc.collect()
+    enable_garbage_collection()
+    return image
+
+
 async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[CommittedBatch]]:
     """The figures of the controller, and the batches that it wrote."""
     log = FakeLog()
@@ -93,6 +105,7 @@ async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[Commit
     written: list[CommittedBatch] = []
     before, led, turns = log.end, 0.0, [0.0]
     moved = sum(image.topics.leader_count(broker_id) for broker_id in LOST)
+    del image
     while not all(state.image.cluster.brokers[broker_id].fenced for broker_id in LOST):
         h.clock.seconds += 0.002
         for broker_id in set(range(BROKERS)) - set(LOST):
@@ -142,13 +155,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1_000_000)
     parser.add_argument("--no-result", action="store_true", help="print only")
     args = parser.parse_args()
-    loaded = batches_of(args.partitions)
-    image = load_snapshot(loaded[-1].last_offset + 1, 1, loaded)
-    del loaded
-    gc.collect()
-    gc.freeze()
-    figures, written = asyncio.run(lose_zone(image))
-    figures |= replay(image, written)
+    figures, written = asyncio.run(lose_zone(cluster_image(args.partitions)))
+    figures |= replay(cluster_image(args.partitions), written)
     result = {
         **heading("zone", 1),
         "load_average": round(os.getloadavg()[0], 1),

@@ -7,7 +7,6 @@ role and a new high watermark before anything is truncated or appended.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from typing import Any
 
@@ -117,7 +116,7 @@ class Replica:
             auto_join=world.config.topology.auto_join,
         )
         members = self.disk.membership(self.static_voters)
-        rng = random.Random(world.rng.getrandbits(32))
+        rng = world.new_rng()
         self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.membership_record)
         world.trace(self, "starts")
         self.stepping = True

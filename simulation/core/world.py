@@ -84,6 +84,10 @@ class World:
             self.replicas[i] = self._replica(ReplicaKey(i, directory_id(i)), can_vote, initial)
         self.by_address = {r.address: i for i, r in self.replicas.items()}
 
+    def new_rng(self) -> random.Random:
+        """The randomness of a replica that starts, by the seed and by what was drawn before."""
+        return random.Random(self.rng.getrandbits(32))
+
     def _replica(self, key: ReplicaKey, can_vote: bool, bootstrap_voters: VoterSet | None) -> Replica:
         replica = self.replica_type(
             self, key, can_vote=can_vote, static_voters=self.static_voters, bootstrap_voters=bootstrap_voters

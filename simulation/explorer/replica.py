@@ -21,7 +21,7 @@ from simulation.checker.log_model import Batch
 from simulation.config import SimulationConfig, Topology
 from simulation.core.memory_disk import Snapshot
 from simulation.core.replica import Replica
-from simulation.explorer.canonical_form import MIDPOINT_RANDOM, canonical_core, canonical_form
+from simulation.explorer.canonical_form import MIDPOINT_RANDOM, MidpointRandom, canonical_core, canonical_form
 from simulation.identifiers import address
 
 FIRST_ID = 101  # no other number in a replica is equal to a node id, so a replica can be renamed
@@ -115,6 +115,9 @@ class RecordingEnvironment:
         self.acting = 0  # id of the replica that handles an event
         self.clear()
 
+    def new_rng(self) -> MidpointRandom:
+        return self.rng
+
     def clear(self) -> None:
         """Forgets the records of the last event."""
         self.sent: list[Outgoing] = []
@@ -191,7 +194,6 @@ class ExploredReplica(Replica):
 
     def start(self) -> None:
         super().start()
-        self.core.state.rng = MIDPOINT_RANDOM
         params = replace(
             self.core.state.params, retry_backoff_s=0.0
         )  # a delay of the message has the same effect

@@ -9,6 +9,7 @@ from quorate.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from quorate.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
+from quorate.protocol.metadata_partition import METADATA_TOPIC
 from quorate.protocol.schema import Request, Response
 from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
@@ -17,7 +18,7 @@ from quorate.raft.runtime.client import RaftClient
 from quorate.raft.storage.log_batches import control_values
 from quorate.raft.storage.quorum_state import decode_quorum_state
 from quorate.raft.storage.snapshots.files import parse_name
-from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, QuorumState, ReplicaKey, Role
+from quorate.raft.types import Address, OffsetEpoch, QuorumState, ReplicaKey, Role
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, iter_batches
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch

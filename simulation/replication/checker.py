@@ -10,6 +10,7 @@
 | producer | the batches of an idempotent producer are committed completely, in order and once |
 | acknowledged | what was acknowledged with acks=all is committed at the offset of the response |
 | consumed | a consumer reads what is committed, and nothing else |
+| position | the position of a consumer is out of range only if records at it may have been deleted |
 | recovery | a killed broker finds all of its log again |
 
 The guarantee ends where it ends in Kafka: if as many members of the ISR and ELR as min.insync.replicas
@@ -73,6 +74,8 @@ class PartitionHistory:
     """Replicas that may have lost records with power or disk, and were not complete since."""
     sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
     """producer id -> the last sequence number that is committed, and its offset"""
+    highest_start: int = 0
+    """The highest log start that a replica had."""
     deleted: bool = False
 
     def eligible(self) -> set[int]:
@@ -233,6 +236,7 @@ class ReplicationChecker:
         history = self.guaranteed(key)
         if history is None:
             return
+        history.highest_start = max(history.highest_start, log.start)
         is_shorter = before is not None and before.directory == log.directory and before.end > log.end
         if before is not None and is_shorter and not may_have_lost and not died_in_step:
             raise InvariantError(
@@ -296,6 +300,8 @@ class ReplicationChecker:
             log.start = start
             log.matched = max(log.matched, start)
         history = self.guaranteed(key)
+        if history is not None:
+            history.highest_start = max(history.highest_start, start)
         if history is not None and start > history.committed.end:
             raise InvariantError(
                 f"log start: {history.name} on {broker} starts at {start}, but only {history.committed.end} "
@@ -451,6 +457,16 @@ class ReplicationChecker:
             raise InvariantError(
                 f"consumed: a consumer of {history.name} reads epoch {epoch} crc {crc:08x} at {base}, where "
                 f"{batch} is committed (up to {history.committed.end})"
+            )
+
+    def out_of_range(self, key: Key, position: int) -> None:
+        """A consumer has received OFFSET_OUT_OF_RANGE for a position that it reached by reading, in the leader
+        epoch of the newest metadata."""
+        history = self.guaranteed(key)
+        if history is not None and position >= history.highest_start:
+            raise InvariantError(
+                f"position: {position} of {history.name} is out of range for a consumer, although "
+                f"{history.highest_start} to {history.committed.end} were never deleted"
             )
 
     def committed(self, key: Key) -> tuple[int, int]:

@@ -64,6 +64,11 @@ class Clients:
         topic = self._image().topics.by_id.get(key[0])
         return topic is not None and topic.partitions[key[1]].leader >= 0
 
+    def replica(self, key: Key) -> tuple[int, int]:
+        """A replica of the partition, and the leader epoch, both from the newest metadata."""
+        partition = self._image().topics.by_id[key[0]].partitions[key[1]]
+        return self.rng.choice(partition.replicas), partition.leader_epoch
+
     def name(self, key: Key) -> str:
         return self._image().topics.by_id[key[0]].name
 
@@ -100,9 +105,9 @@ class Clients:
         for _ in range(work.unsafe_producers):
             number += 1
             self.owner.spawn(UnsafeProducer(self, number).run(work.produce_every_s))
-        for _ in range(work.consumers):
+        for from_replicas in (False,) * work.consumers + (True,) * work.consumers_of_replicas:
             number += 1
-            self.owner.spawn(Consumer(self, number).run())
+            self.owner.spawn(Consumer(self, number, from_replicas=from_replicas).run())
 
 
 def _produce(topic: str, key: Key, batch: bytes, acks: int) -> ProduceRequest:
@@ -226,10 +231,14 @@ class UnsafeProducer:
 class Consumer:
     """Reads every partition from its start, with isolation read_uncommitted."""
 
-    def __init__(self, clients: Clients, number: int) -> None:
+    def __init__(self, clients: Clients, number: int, *, from_replicas: bool) -> None:
+        """`from_replicas`: it reads from any replica (KIP-392) in the leader epoch that it knows. Otherwise it
+        reads from those that believe to lead, without a leader epoch."""
         self._clients = clients
         self._number = number
+        self._from_replicas = from_replicas
         self._positions: dict[Key, int] = {}
+        self._epochs: dict[Key, int] = {}
 
     async def run(self) -> None:
         clients = self._clients
@@ -240,16 +249,21 @@ class Consumer:
                 continue
             key = clients.rng.choice(keys)
             try:
-                channel = clients.channel(self._number, clients.leader(key))
-                progressed = await self._fetch(key, channel)
-                if clients.rng.random() < 0.1:
+                if self._from_replicas:
+                    broker, epoch = clients.replica(key)
+                    epoch = self._epochs[key] = max(epoch, self._epochs.get(key, -1))
+                else:
+                    broker, epoch = clients.leader(key), -1
+                channel = clients.channel(self._number, broker)
+                progressed = await self._fetch(key, channel, epoch)
+                if not self._from_replicas and clients.rng.random() < 0.1:
                     await self._check_latest(key, channel)
             except (NetError, OSError):
                 progressed = False
             if not progressed:
                 await clients.pause(0.1)
 
-    async def _fetch(self, key: Key, channel: NodeChannel) -> bool:
+    async def _fetch(self, key: Key, channel: NodeChannel, epoch: int) -> bool:
         clients = self._clients
         position = self._positions.setdefault(key, 0)
         request = FetchRequest(
@@ -261,7 +275,10 @@ class Consumer:
                     topic_id=key[0],
                     partitions=[
                         FetchRequest.FetchPartition(
-                            partition=key[1], fetch_offset=position, partition_max_bytes=1 << 20
+                            partition=key[1],
+                            current_leader_epoch=epoch,
+                            fetch_offset=position,
+                            partition_max_bytes=1 << 20,
                         )
                     ],
                 )
@@ -271,12 +288,17 @@ class Consumer:
         if response.error_code or not response.responses:
             return False
         data = response.responses[0].partitions[0]
+        checker = clients.environment.checker
+        if self._from_replicas:
+            clients.environment.coverage[f"fetch: {ErrorCode.of(data.error_code).name}"] += 1
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._from_replicas:
+                checker.out_of_range(key, position)
+                channel = clients.channel(self._number, clients.leader(key))
             self._positions[key] = await self._earliest(key, channel, position)
             return False
         if data.error_code:
             return False
-        checker = clients.environment.checker
         checker.shown(key, data.high_watermark)
         for header, _ in _batches(data.records):
             if header.last_offset >= position:

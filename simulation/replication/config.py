@@ -47,6 +47,7 @@ class Workload:
     producers: int = 2
     unsafe_producers: int = 1
     consumers: int = 1
+    consumers_of_replicas: int = 1
     produce_every_s: float = 0.05
     delete_records_every_s: float = 0.0
     recreate_topic_every_s: float = 0.0
@@ -136,6 +137,8 @@ class ReplicationConfig:
                 producers=rng.choice((1, 2, 3)),
                 unsafe_producers=rng.choice((0, 1, 1)),
                 consumers=rng.choice((1, 1, 2)),
+                # Not from `rng`: the other values of a seed stay as they were.
+                consumers_of_replicas=random.Random(f"consumers of replicas {seed}").choice((0, 0, 1)),
                 produce_every_s=rng.choice((0.02, 0.1, 0.4)),
                 delete_records_every_s=some(0.4, 0.5, 5.0),
                 recreate_topic_every_s=some(0.3, 2.0, 20.0),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.metadata.changes import Change, Value, changes
 from quorate.metadata.framing import decode_record
 from quorate.metadata.loader import Batch

@@ -9,9 +9,10 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES

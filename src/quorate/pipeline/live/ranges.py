@@ -15,7 +15,7 @@ from quorate.admin.metadata_log import SnapshotId
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.snapshot import snapshot_name
 from quorate.pipeline.decoder.read import Reading, read_view
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.directories.layout import Slice
 from quorate.pipeline.live.offsets import UNKNOWN_EPOCH, OffsetError, Range
 from quorate.pipeline.live.quorum import Quorum
 from quorate.records.batch import CorruptRecordError, iter_batches

@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from quorate.admin.metadata_log import Fetched, SnapshotId
+from quorate.pipeline.datasource.tasks import RangeTask
 from quorate.pipeline.live.offsets import (
     UNKNOWN_EPOCH,
     OffsetError,
@@ -23,7 +24,6 @@ from quorate.pipeline.live.offsets import (
     check_order,
 )
 from quorate.pipeline.live.quorum import Quorum
-from quorate.pipeline.tasks import RangeTask
 from quorate.records.batch import parse_header
 
 WAIT_MS: Final = 500

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from quorate.pipeline.columns import ATTRIBUTION_COLUMNS
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 
 
 class Effect(StrEnum):

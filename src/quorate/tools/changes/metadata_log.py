@@ -17,7 +17,7 @@ from quorate.admin.metadata_log import MetadataObserver
 from quorate.metadata.changes import Change, Value
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.snapshot import read_snapshot
-from quorate.pipeline.layout import scan
+from quorate.pipeline.directories.layout import scan
 from quorate.tools.changes.history import Filter, History
 from quorate.tools.changes.shown import json_line, text_lines
 from quorate.tools.client.admin_client import admin_client

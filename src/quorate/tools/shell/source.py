@@ -17,7 +17,7 @@ from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.metadata.loader import apply_committed, load_snapshot
 from quorate.metadata.snapshot import Snapshot, SnapshotBatch, parse_name, read_snapshot
-from quorate.pipeline.layout import scan
+from quorate.pipeline.directories.layout import scan
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.records.batch import control_records, iter_batches, metadata_values, verify_crc
 from quorate.records.control import ControlRecordType, KRaftVersionRecord, VotersRecord

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.metadata.snapshot import parse_name
-from quorate.pipeline.files import LOCAL, Files
+from quorate.pipeline.directories.files import LOCAL, Files
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header
 

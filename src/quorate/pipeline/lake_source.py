@@ -15,15 +15,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.columns import select
-from quorate.pipeline.copies import Copy, find_copies, merge
+from quorate.pipeline.datasource.bounds import Bounds
+from quorate.pipeline.datasource.columns import select
+from quorate.pipeline.datasource.options import CLIENT_PREFIX, parse_options
+from quorate.pipeline.datasource.source import MetadataLogReader
 from quorate.pipeline.decoder.read import Reading, read_slice, read_view
-from quorate.pipeline.layout import Slice, slices
+from quorate.pipeline.directories.copies import Copy, find_copies, merge
+from quorate.pipeline.directories.layout import Slice, slices
 from quorate.pipeline.live.offsets import OffsetError
 from quorate.pipeline.live.tail import QuorumTail
-from quorate.pipeline.options import CLIENT_PREFIX, parse_options
-from quorate.pipeline.source import MetadataLogReader
 
 CONTROLLERS: Final = "controllers://"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from quorate.pipeline.connector import CONNECTOR, JAVA_OPTIONS
-from quorate.pipeline.delta import DELTA, DELTA_SETTINGS
-from quorate.pipeline.jars import jar_settings
-from quorate.pipeline.source import MetadataLogSource
+from quorate.pipeline.datasource.source import MetadataLogSource
+from quorate.pipeline.spark.connector import CONNECTOR, JAVA_OPTIONS
+from quorate.pipeline.spark.delta import DELTA, DELTA_SETTINGS
+from quorate.pipeline.spark.jars import jar_settings
 
 SHORT_JOB = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A short job gains more from a fast start than from the last level of compilation."""

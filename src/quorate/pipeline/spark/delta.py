@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quorate.pipeline.jars import Jars
+from quorate.pipeline.spark.jars import Jars
 
 VERSION: Final = "4.4.0"
 PACKAGE: Final = f"io.delta:delta-spark_4.1_2.13:{VERSION}"

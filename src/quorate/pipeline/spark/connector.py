@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quorate.pipeline.jars import Jars
+from quorate.pipeline.spark.jars import Jars
 
 VERSION: Final = "4.1.1"
 """The newest release of Spark 4.1 of which Maven has all of these jars. It runs in every 4.1."""

@@ -1,5 +1,5 @@
 """The PySpark data source `quorate_metadata`, which reads the records of metadata logs in parallel, from
-directories or from a running quorum, as a table or as a stream. `quorate.pipeline.options` lists its options.
+directories or from a running quorum, as a table or as a stream. `quorate.pipeline.datasource.options` lists its options.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from quorate.lazy import lazy_module
-from quorate.pipeline.columns import COMMITTED, TYPED_COLUMNS, ddl
-from quorate.pipeline.committed import committed_end
-from quorate.pipeline.copies import find_copies, merge
-from quorate.pipeline.layout import group, slices
+from quorate.pipeline.datasource.columns import COMMITTED, TYPED_COLUMNS, ddl
+from quorate.pipeline.datasource.options import OF_STREAMS, OF_TABLES, Options, parse_options
+from quorate.pipeline.datasource.pushdown import push_filters
+from quorate.pipeline.datasource.tasks import FileTask, RangeTask, read_task
+from quorate.pipeline.directories.committed import committed_end
+from quorate.pipeline.directories.copies import find_copies, merge
+from quorate.pipeline.directories.layout import group, slices
 from quorate.pipeline.live.offsets import Start, StreamOffset
 from quorate.pipeline.live.stream import MetadataStreamReader
 from quorate.pipeline.live.tail import QuorumTail
-from quorate.pipeline.options import OF_STREAMS, OF_TABLES, Options, parse_options
-from quorate.pipeline.pushdown import push_filters
-from quorate.pipeline.tasks import FileTask, RangeTask, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa

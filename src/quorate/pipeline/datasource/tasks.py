@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from quorate.lazy import lazy_module, lazy_modules
-from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.datasource.bounds import Bounds
+from quorate.pipeline.datasource.options import Options
+from quorate.pipeline.directories.layout import Slice
 from quorate.pipeline.live.offsets import Range
-from quorate.pipeline.options import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa

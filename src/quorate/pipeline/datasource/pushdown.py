@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.options import Options
+from quorate.pipeline.datasource.bounds import Bounds
+from quorate.pipeline.datasource.options import Options
 
 
 def push_filters(options: Options, filters: Iterable[Filter]) -> Options:

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from quorate.pipeline.bounds import EVERYTHING, Bounds, Mode
-from quorate.pipeline.columns import Selection, select
-from quorate.pipeline.files import LOCAL, Files
-from quorate.pipeline.layout import SLICE_BYTES
+from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds, Mode
+from quorate.pipeline.datasource.columns import Selection, select
+from quorate.pipeline.directories.files import LOCAL, Files
+from quorate.pipeline.directories.layout import SLICE_BYTES
 from quorate.pipeline.live.offsets import Start, StartingOffset, parse_starting_offset
 
 SNAPSHOTS: Final = ("all", "base", "resets", "latest", "none")

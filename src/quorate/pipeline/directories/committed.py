@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from quorate.metadata.stored_voters import latest_voters
-from quorate.pipeline.copies import Copy
-from quorate.pipeline.files import LOCAL, Files, is_remote
+from quorate.pipeline.directories.copies import Copy
+from quorate.pipeline.directories.files import LOCAL, Files, is_remote
 from quorate.protocol.uuids import uuid_text
 
 _STATE_FILE: Final = "quorum-state"

@@ -1,7 +1,7 @@
 """Lists and reads files, on local disks and in any file system of Hadoop.
 
 A path without a scheme, or with `file:`, is local. All others (`hdfs://`, `s3a://`, `webhdfs://`, ...) are read
-through Hadoop's classes, see `quorate.pipeline.hadoop`.
+through Hadoop's classes, see `quorate.pipeline.directories.hadoop`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Final, TypeAlias
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from quorate.pipeline import hadoop
+    from quorate.pipeline.directories import hadoop
 else:  # starts a Java process
-    hadoop = lazy_module("quorate.pipeline.hadoop")
+    hadoop = lazy_module("quorate.pipeline.directories.hadoop")
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from quorate.pipeline.files import LOCAL, Files, Reader, is_remote, local_path
-from quorate.pipeline.layout import Layout, Segment, SnapshotFile, index_path, scan
+from quorate.pipeline.directories.files import LOCAL, Files, Reader, is_remote, local_path
+from quorate.pipeline.directories.layout import Layout, Segment, SnapshotFile, index_path, scan
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header, verify_crc
 

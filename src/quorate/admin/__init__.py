@@ -13,7 +13,8 @@
     delegation_tokens operations on delegation tokens
     groups            operations on consumer groups
     cluster           operations on the cluster and its metadata quorum
-    metadata_log      reads the metadata log of a quorum
+    metadata_log      fetches batches and snapshots of the metadata log of a quorum
+    quorum_log        reads the committed log with them, over changes of the leader
     transport         bootstrap, the choice of the node for a request, retries
     non_kafka_server  detects servers that are not Kafka
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import error_text
 from quorate.admin.metadata_log import MetadataObserver
+from quorate.admin.quorum_log import QuorumLog
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.tools.command_line import ToolError
 from quorate.tools.shell.nodes import Control
-from quorate.tools.shell.quorum_log import QuorumLog
 from quorate.tools.shell.source import Metadata, Replay
 
 RETRY_S = 0.1

@@ -9,8 +9,9 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
@@ -24,17 +25,10 @@ from quorate.records.control import ControlRecordType, KRaftVersionRecord, Voter
 from quorate.tools.command_line import ToolError
 from quorate.tools.shell.nodes import Control
 
+if TYPE_CHECKING:
+    from quorate.admin.quorum_log import SnapshotOfLeader
+
 Metadata = tuple[MetadataImage, Control]
-
-
-@dataclass(slots=True, frozen=True)
-class SnapshotOfLeader:
-    """A snapshot that a leader sends, and the log that it has."""
-
-    end_offset: int
-    epoch: int
-    log_start_offset: int
-    leader_epoch: int
 
 
 def from_file(path: Path) -> Metadata:
@@ -209,8 +203,9 @@ class Replay:
             batches = self._timeline.added(batches)
         self.image = apply_committed(self.image, batches)
 
-    def load(self, snapshot: Snapshot, found: SnapshotOfLeader) -> None:
+    def load(self, data: memoryview, found: SnapshotOfLeader) -> None:
         """Replaces the image by a snapshot, after which the log continues. Raises MetadataError."""
+        snapshot = read_snapshot(data)
         self.image, control = image_of(snapshot, found.end_offset, found.epoch)
         self._log = LogReader(control, found.end_offset)
         if self._timeline is not None:

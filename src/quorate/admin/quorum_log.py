@@ -1,22 +1,40 @@
-"""Fetches the committed metadata log of a running quorum, as an observer without an id.
+"""Reads the committed metadata log of a running quorum into a sink, as an observer without an id.
 
-A leader whose log does not begin at offset 0 sends its snapshot first. An observer that loses the leader keeps
+A leader whose log does not begin at offset 0 sends its snapshot first. A reader that loses the leader keeps
 what it has, and continues with the next leader.
 """
 
 from __future__ import annotations
 
+import io
+from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.admin.errors import KafkaError, NetError
-from quorate.admin.metadata_log import LEADER_ERRORS, Fetched, MetadataObserver
-from quorate.metadata.errors import MetadataError
-from quorate.metadata.snapshot import Snapshot, read_snapshot
+from quorate.admin.metadata_log import LEADER_ERRORS, Fetched, MetadataObserver, first_readable_offset
 from quorate.protocol.metadata_partition import METADATA_TOPIC
-from quorate.tools.shell.source import SnapshotOfLeader
 
 MAX_WAIT_MS = 500
 """How long the controller may wait for new records before it answers a Fetch."""
+
+
+class AnotherLogError(Exception):
+    """The quorum no longer has the records that were read: it is another cluster than before."""
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotOfLeader:
+    """A snapshot that a leader sends, and the log that it has."""
+
+    end_offset: int
+    epoch: int
+    log_start_offset: int
+    leader_epoch: int
+
+    @property
+    def first_readable_offset(self) -> int:
+        """Where the log of the leader can be read from, with `leader_epoch`."""
+        return first_readable_offset(self.log_start_offset)
 
 
 class Sink(Protocol):
@@ -33,8 +51,8 @@ class Sink(Protocol):
     def take(self, data: bytes, name: str, *, end: int | None = None) -> None:
         """Receives batches. Those up to `end` are committed. Raises MetadataError."""
 
-    def load(self, snapshot: Snapshot, found: SnapshotOfLeader) -> None:
-        """Receives a snapshot, because the leader does not have `end_offset` in its log. Raises
+    def load(self, data: memoryview, found: SnapshotOfLeader) -> None:
+        """Receives the content of a snapshot, because the leader does not have `end_offset` in its log. Raises
         MetadataError."""
 
 
@@ -71,8 +89,8 @@ class QuorumLog:
     async def fetch(self, observer: MetadataObserver, max_wait_ms: int) -> bool:
         """Reads the next records. Returns whether there were any.
 
-        Once the log has been read, the leader may wait `max_wait_ms` for new ones. Raises KafkaError, NetError and
-        MetadataError.
+        Once the log has been read, the leader may wait `max_wait_ms` for new ones. Raises KafkaError, NetError,
+        AnotherLogError, and the errors of the sink.
         """
         before = self._sink.end_offset
         found = await observer.fetch(
@@ -82,7 +100,7 @@ class QuorumLog:
             await self._fetch_snapshot(observer, found)
             return True
         if found.diverging_end_offset is not None:  # only committed records were read: another cluster
-            raise MetadataError("the metadata log of the quorum is another than before")
+            raise AnotherLogError("the metadata log of the quorum is another than before")
         if found.records:
             self._sink.take(found.records, METADATA_TOPIC, end=found.high_watermark)
         self.log_start_offset = found.log_start_offset
@@ -92,13 +110,10 @@ class QuorumLog:
 
     async def _fetch_snapshot(self, observer: MetadataObserver, found: Fetched) -> None:
         assert found.snapshot is not None
-        data = bytearray()
-        size = -1
-        while size < 0 or len(data) < size:
-            size, part = await observer.fetch_snapshot(found.snapshot, len(data))
-            data += part
+        content = io.BytesIO()
+        await observer.download(found.snapshot, content)
         self._sink.load(
-            read_snapshot(memoryview(data)),
+            content.getbuffer(),
             SnapshotOfLeader(*found.snapshot, found.log_start_offset, observer.leader_epoch),
         )
         self.snapshot_end_offset = found.snapshot.end_offset

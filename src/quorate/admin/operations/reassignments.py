@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check, error_of
-from quorate.admin.groups import by_topic
+from quorate.admin.operations.groups import by_topic
 from quorate.admin.transport import Transport
 from quorate.admin.types import Reassignment, TopicPartition
 from quorate.protocol import messages

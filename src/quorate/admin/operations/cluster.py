@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, check, error_of
-from quorate.admin.groups import by_topic
+from quorate.admin.operations.groups import by_topic
 from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import (
     ClusterDescription,

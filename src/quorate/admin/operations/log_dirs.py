@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, error_text
-from quorate.admin.groups import by_topic
+from quorate.admin.operations.groups import by_topic
 from quorate.admin.transport import Transport
 from quorate.admin.types import (
     LogDirDescription,

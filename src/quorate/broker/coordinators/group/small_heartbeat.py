@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from quorate.broker.coordinators.group.classic_group import ClassicGroupState
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
+from quorate.net.connections.response_queue import encode_frame
 from quorate.net.errors import ProtocolViolation
-from quorate.net.response_queue import encode_frame
 from quorate.protocol.errors import KafkaError
 from quorate.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

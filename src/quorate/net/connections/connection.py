@@ -1,18 +1,4 @@
-"""`ServerConnection`: one accepted connection.
-
-It guarantees:
-
-1. The handler of a request starts after the request has arrived completely and the handlers of all
-   earlier requests of the connection have started.
-2. Responses are written in the order of their requests, in whatever order the handlers finish.
-3. Reading stops while too many requests are in flight, while too many bytes of responses wait for an
-   earlier one, or while the peer does not read its responses.
-4. In one turn of the event loop, the handlers of one connection run for a few milliseconds (see `turns`).
-5. A malformed request closes its connection and no other. It gets no response, but responses to earlier
-   requests are still written.
-6. A peer that has closed its sending direction gets the pending responses, then the connection is closed,
-   as in Apache Kafka. With TLS, unwritten responses are lost: asyncio closes both directions together.
-"""
+"""`ServerConnection`: one accepted connection. `quorate.net.connections` lists what it guarantees."""
 
 from __future__ import annotations
 
@@ -25,24 +11,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from quorate.net.connection_owner import ConnectionOwner
+from quorate.net.connections.connection_owner import ConnectionOwner
+from quorate.net.connections.output import Part, SocketOutput, TransportOutput
+from quorate.net.connections.release import encode_and_release
+from quorate.net.connections.response_queue import (
+    INLINE_BYTES,
+    PendingResponse,
+    ResponseQueue,
+    encode_frame,
+    is_large,
+)
 from quorate.net.dispatch import ANONYMOUS, FrameHandler, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
-from quorate.net.output import Part, SocketOutput, TransportOutput
-from quorate.net.release import encode_and_release
-from quorate.net.response_queue import INLINE_BYTES, PendingResponse, ResponseQueue, encode_frame, is_large
 from quorate.net.turns import SLICE_S
 from quorate.protocol.api import ApiKey
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("quorate.net.connection")
 
 _KEY = struct.Struct(">h")
 _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One accepted connection. See the guarantees at the head of this module."""
+    """One accepted connection. See the guarantees of its package."""
 
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener

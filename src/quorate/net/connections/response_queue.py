@@ -7,9 +7,9 @@ import struct
 from collections import deque
 from typing import Any
 
+from quorate.net.connections.output import Part
+from quorate.net.connections.produce_frames import has_many_partitions
 from quorate.net.dispatch import CANCELLABLE_APIS, Dispatcher, RequestContext
-from quorate.net.output import Part
-from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
 from quorate.protocol.file_region import FileRegion
 

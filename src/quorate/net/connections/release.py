@@ -10,9 +10,9 @@ import sys
 from functools import cache
 from typing import Any
 
+from quorate.net.connections.output import Part
+from quorate.net.connections.response_queue import encode_frame
 from quorate.net.dispatch import RequestContext
-from quorate.net.output import Part
-from quorate.net.response_queue import encode_frame
 from quorate.protocol.schema import Struct
 
 PIECE = 500

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:  # takes 0.1 s to import, and a node may serve no metrics
     core = lazy_module("prometheus_client.core")
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("quorate.node.metrics")
 
 PIECE = 500
 """Series that are written without a pause. They take less than a millisecond."""

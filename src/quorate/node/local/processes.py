@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import IO
 
 from quorate.net.client import Connection, KafkaConnectionError, RequestTimedOut
-from quorate.node.local_cluster import LocalNode
+from quorate.node.local.cluster import LocalNode
 from quorate.protocol.messages.metadata import MetadataRequest
 
 NodeProcess = subprocess.Popen[bytes]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from quorate.metrics import Family, gauge, percent
 from quorate.raft.runtime.metrics import Metric, Windowed
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("quorate.node.loop_lag")
 
 INTERVAL_S = 0.02
 """Fifty wake-ups a second cost about a thousandth of a core."""

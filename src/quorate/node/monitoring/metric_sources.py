@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from quorate.lazy import lazy_module
 from quorate.metrics import Family, gauge, labels, meter
 from quorate.net import request_metrics
-from quorate.node.metrics import MetricsCollector
-from quorate.node.process_metrics import process_families
+from quorate.node.monitoring.metrics import MetricsCollector
+from quorate.node.monitoring.process_metrics import process_families
 
 if TYPE_CHECKING:
     from quorate.broker.metrics import families as broker_metrics

@@ -38,7 +38,7 @@ def test_a_long_block_is_logged_with_its_length(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(loop_lag, "WARN_S", 0.1)
-    with caplog.at_level(logging.WARNING, "quorate.node.monitoring.loop_lag"):
+    with caplog.at_level(logging.WARNING, "quorate.node.loop_lag"):
         blocked_for(0.2)
     assert any(
         "[KafkaServer id=7] The event loop was blocked for 0." in message for message in caplog.messages

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 
-from quorate.controller.record_versions import version_of
+from quorate.controller.changes.record_versions import version_of
 from quorate.metadata import records as r
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import MetadataImage

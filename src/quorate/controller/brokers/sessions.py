@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.metadata.image.cluster import BrokerRegistration
 
 Session = tuple[int, int]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.config_schema import Entry
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.handlers.config_changes import Operation, altered_config_records

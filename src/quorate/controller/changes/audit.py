@@ -17,7 +17,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from quorate.controller.attribution import MAX_CHARACTERS, Attribution, of_request
+from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, of_request
 from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol.api import ApiKey
 from quorate.protocol.config_resource import ConfigResourceType

@@ -45,7 +45,7 @@ from quorate.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
     from quorate.broker.coordinators import service as coordinators
-    from quorate.broker.replication import replica_fetcher_manager
+    from quorate.broker.replication.fetcher import replica_fetcher_manager
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
@@ -60,7 +60,7 @@ else:
     snapshot_generator = lazy_module("quorate.metadata.snapshot_generator")
     dispatch = lazy_module("quorate.net.dispatch")
     coordinators = lazy_module("quorate.broker.coordinators.service")
-    replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
+    replica_fetcher_manager = lazy_module("quorate.broker.replication.fetcher.replica_fetcher_manager")
 
 logger = logging.getLogger("quorate.broker.server")
 

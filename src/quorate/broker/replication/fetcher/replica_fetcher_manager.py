@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.broker.replication.replica_fetcher import FetcherHost, ReplicaFetcher
+from quorate.broker.replication.fetcher.replica_fetcher import FetcherHost, ReplicaFetcher
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition

@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.broker.replication.fetch_positions import FetchPositions, FetchState
 from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
-from quorate.broker.replication.fetch_session_handler import (
+from quorate.broker.replication.fetcher.fetch_positions import FetchPositions, FetchState
+from quorate.broker.replication.fetcher.fetch_session_handler import (
     FetchPosition,
     FetchSessionHandler,
     TopicIdPartition,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quorate.broker.replication.fetch_session_handler import (
+from quorate.broker.replication.fetcher.fetch_session_handler import (
     FetchPosition,
     FetchSessionHandler,
     TopicIdPartition,

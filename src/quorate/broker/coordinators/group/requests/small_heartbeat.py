@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroupState
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.net.connections.response_queue import encode_frame

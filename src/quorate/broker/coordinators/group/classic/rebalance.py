@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 
-from quorate.broker.coordinators.group.classic_group import (
+from quorate.broker.coordinators.group.classic.classic_group import (
     UNKNOWN_MEMBER_ID,
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,
 )
-from quorate.broker.coordinators.group.classic_responses import (
+from quorate.broker.coordinators.group.classic.classic_responses import (
     current_members,
     join_error,
     join_response,
     sync_error,
     sync_response,
 )
+from quorate.broker.coordinators.group.classic.member_timers import MemberTimers
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
-from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import StateStore, group_record
 from quorate.broker.coordinators.group.timer_events import (
     HeartbeatExpired,

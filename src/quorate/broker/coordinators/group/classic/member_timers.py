@@ -3,7 +3,7 @@ removes the member."""
 
 from __future__ import annotations
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup
 from quorate.broker.coordinators.group.timer_events import HeartbeatExpired, TimerEvent
 from quorate.broker.coordinators.result import StepTime
 from quorate.broker.coordinators.timer import CoordinatorTimer

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 
-from quorate.broker.coordinators.group.classic_group import (
+from quorate.broker.coordinators.group.classic.classic_group import (
     UNKNOWN_MEMBER_ID,
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,
 )
-from quorate.broker.coordinators.group.classic_responses import (
+from quorate.broker.coordinators.group.classic.classic_responses import (
     check_sync,
     current_members,
     join_error,
@@ -28,8 +28,9 @@ from quorate.broker.coordinators.group.classic_responses import (
     sync_response,
     unsupported_group_tombstones,
 )
+from quorate.broker.coordinators.group.classic.member_timers import MemberTimers
+from quorate.broker.coordinators.group.classic.rebalance import Rebalancer
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
-from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     Caller,
     Record,
@@ -39,7 +40,6 @@ from quorate.broker.coordinators.group.model import (
     empty_group_record,
     group_record,
 )
-from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.timer_events import TimerEvent
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.timer import CoordinatorTimer

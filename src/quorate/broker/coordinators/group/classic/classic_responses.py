@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
 from quorate.broker.coordinators.group.model import Caller, Record, UnsupportedGroup, UnsupportedGroupRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -24,12 +24,12 @@ from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.broker.coordinators.group import small_commit
+    from quorate.broker.coordinators.group.requests import small_commit
     from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token
     from quorate.net.dispatch import FrameAnswer, FrameHandler, FrameSource, Handler, RequestContext
     from quorate.protocol.messages import txn_offset_commit
 else:
-    small_commit = lazy_module("quorate.broker.coordinators.group.small_commit")
+    small_commit = lazy_module("quorate.broker.coordinators.group.requests.small_commit")
     txn_offset_commit = lazy_module("quorate.protocol.messages.txn_offset_commit")
 
 TURN_S = 0.003

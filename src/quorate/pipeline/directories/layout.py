@@ -113,10 +113,14 @@ class Layout:
                 return [] if named is None else [named]
 
 
+class NoMetadataLogError(FileNotFoundError):
+    """A directory has neither segments nor snapshots."""
+
+
 def scan(path: str | Path, files: Files = LOCAL) -> Layout:
     """Lists a metadata log directory. `path` is that directory or its parent directory.
 
-    Raises FileNotFoundError if there is no metadata log.
+    Raises FileNotFoundError if there is no directory, and NoMetadataLogError if it has no metadata log.
     """
     directory = str(path).rstrip("/")
     if files.is_directory(f"{directory}/{METADATA_DIRECTORY}"):
@@ -135,7 +139,7 @@ def scan(path: str | Path, files: Files = LOCAL) -> Layout:
         elif stem != entry.name and stem.isdigit():
             segments.append(Segment(entry.path, int(stem), entry.size_bytes))
     if not segments and not snapshots:
-        raise FileNotFoundError(
+        raise NoMetadataLogError(
             f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}"
         )
     segments.sort(key=lambda segment: segment.base_offset)

@@ -18,7 +18,7 @@ from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.metadata.loader import apply_committed, load_snapshot
 from quorate.metadata.snapshot import Snapshot, SnapshotBatch, parse_name, read_snapshot
-from quorate.pipeline.directories.layout import scan
+from quorate.pipeline.directories.layout import NoMetadataLogError, scan
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.records.batch import control_records, iter_batches, metadata_values, verify_crc
 from quorate.records.control import ControlRecordType, KRaftVersionRecord, VotersRecord
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from quorate.admin.quorum_log import SnapshotOfLeader
 
 Metadata = tuple[MetadataImage, Control]
+
+_WHICH_DIRECTORY = "Name the directory of metadata.log.dir, or one of log.dirs."
+
+
+class NoMetadataError(ToolError):
+    """A directory has no metadata log."""
 
 
 def from_file(path: Path) -> Metadata:
@@ -44,7 +50,7 @@ def from_file(path: Path) -> Metadata:
 
 
 def from_directory(path: Path) -> Metadata:
-    """Reads the last snapshot of a metadata log and the log after it. Raises ToolError.
+    """Reads the last snapshot of a metadata log and the log after it. Raises ToolError, NoMetadataError.
 
     `path` is `__cluster_metadata-0`, or the directory in which that is.
     """
@@ -57,8 +63,10 @@ def from_directory(path: Path) -> Metadata:
             metadata = _from_snapshot(Path(last.path))
             start = last.end_offset
         return _with_log(metadata, [Path(segment.path) for segment in found.segments], start)
+    except NoMetadataLogError as error:
+        raise NoMetadataError(f"{error}. {_WHICH_DIRECTORY}") from error
     except FileNotFoundError as error:
-        raise ToolError(f"{error}. Name the directory of metadata.log.dir, or one of log.dirs.") from error
+        raise ToolError(f"{error}. {_WHICH_DIRECTORY}") from error
     except OSError as error:
         raise ToolError(f"Cannot read {path}: {error.strerror}") from error
     except MetadataError as error:

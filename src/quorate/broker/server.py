@@ -161,7 +161,6 @@ class BrokerServer:
             features=supported_features(),
             previous_broker_epoch=self.logs.previous_broker_epoch,
             start_time_ms=start_time_ms if start_time_ms is not None else self.clock.now_ms(),
-            snapshot_end_offset=self._snapshot_end_offset,
             on_fault=self._fault,
             loop=loop,
             cordoned_directories=self._cordoned_ids,
@@ -462,10 +461,6 @@ class BrokerServer:
         leader = self._raft.leader_and_epoch.leader_id
         address = self._raft.leader_address()
         return None if leader is None or address is None else (leader, address[0], address[1])
-
-    def _snapshot_end_offset(self) -> int:
-        latest = self._raft.latest_snapshot()
-        return -1 if latest is None else latest.offset
 
     def _storage_failed(self, failure: LogDirFailure) -> None:
         """Takes the partitions of a failed directory offline. The broker stops if it was the last one."""

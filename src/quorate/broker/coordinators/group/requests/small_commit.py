@@ -13,6 +13,7 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.broker.coordinators.group.model import OffsetAndMetadata, OffsetRecord
+from quorate.broker.coordinators.group.requests.known_requests import LONGEST, KnownRequests
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.handlers.small_requests import ONE, read_topic, version_and_client_id
@@ -43,10 +44,6 @@ _SIZE = Struct(">i")
 
 _RECORD_BYTES = 128
 """The most bytes of a record without the names in its key."""
-
-_KEPT = 4096
-"""Requests that are kept, of at most a kilobyte each."""
-_LONGEST = 1024
 
 
 class Topics(Protocol):
@@ -98,7 +95,7 @@ class _Commit:
 
 
 class SmallCommits:
-    """Answers these requests."""
+    """Answers OffsetCommits of one topic without metadata, all partitions of which exist."""
 
     __slots__ = ("_commits", "_metadata", "_partition_for", "_runtime")
 
@@ -112,7 +109,7 @@ class SmallCommits:
         self._runtime = runtime
         self._metadata = metadata
         self._partition_for = partition_for
-        self._commits: dict[bytes, _Commit] = {}
+        self._commits = KnownRequests[bytes, _Commit]()
         """By the bytes from the client id up to the partitions."""
 
     def answer(self, frame: memoryview) -> FrameAnswer:
@@ -127,7 +124,8 @@ class SmallCommits:
             commit = self._commits.get(bytes(frame[_CLIENT_ID:at]))
             if commit is None or commit.version != frame[3]:
                 commit = parse(frame, at)
-                self._keep(bytes(frame[_CLIENT_ID:at]), commit)
+                if at - _CLIENT_ID <= LONGEST:
+                    self._commits.keep(bytes(frame[_CLIENT_ID:at]), commit)
         except (struct_error, IndexError, UnicodeDecodeError, DecodeError):
             return None
         topics = self._metadata.image.topics
@@ -157,12 +155,6 @@ class SmallCommits:
             return None
         context.shard.counts.offset_commits += count
         return runtime.batches.add(context, records, count * commit.record_bytes, b"".join(parts))
-
-    def _keep(self, key: bytes, commit: _Commit) -> None:
-        if len(key) <= _LONGEST:
-            if len(self._commits) >= _KEPT:
-                self._commits.clear()
-            self._commits[key] = commit
 
     def _resolve(self, commit: _Commit) -> None:
         """Finds the topic of a commit in the latest metadata, and the partition of its group."""

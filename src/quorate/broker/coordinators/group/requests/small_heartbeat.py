@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.broker.coordinators.group.classic.classic_group import ClassicGroupState
+from quorate.broker.coordinators.group.requests.known_requests import LONGEST, KnownRequests
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.net.connections.response_queue import encode_frame
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import FrameSource
 
 _CORRELATION_ID, _CLIENT_ID = 4, 8
-_KEPT = 4096
-"""Requests that are kept, of at most a kilobyte each."""
-_LONGEST = 1024
 
 _WITHOUT_ERROR = frozenset({ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE})
 """States in which a heartbeat of a member gets no error."""
@@ -45,7 +43,7 @@ class SmallHeartbeats:
         """`partition_for` returns the partition of a group."""
         self._runtime = runtime
         self._partition_for = partition_for
-        self._heartbeats: dict[tuple[int, bytes], _Heartbeat] = {}
+        self._heartbeats = KnownRequests[tuple[int, bytes], _Heartbeat]()
         """By the version and the bytes from the client id on."""
 
     def answer(self, frame: memoryview, source: FrameSource) -> bytes | None:
@@ -70,7 +68,7 @@ class SmallHeartbeats:
 
     def _keep(self, key: tuple[int, bytes], frame: memoryview, source: FrameSource) -> _Heartbeat | None:
         """Decodes a request and keeps it, unless it is long or malformed."""
-        if len(frame) > _LONGEST:
+        if len(frame) > LONGEST:
             return None
         try:
             context, request = source.decode(frame)
@@ -81,7 +79,5 @@ class SmallHeartbeats:
         parts = encode_frame(context, HeartbeatResponse())
         response = b"".join(parts)  # type: ignore[arg-type]
         heartbeat = _Heartbeat(request, response[:_CORRELATION_ID], response[_CLIENT_ID:])
-        if len(self._heartbeats) >= _KEPT:
-            self._heartbeats.clear()
-        self._heartbeats[key] = heartbeat
+        self._heartbeats.keep(key, heartbeat)
         return heartbeat

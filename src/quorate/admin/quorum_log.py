@@ -38,7 +38,7 @@ class SnapshotOfLeader:
 
 
 class Sink(Protocol):
-    """Receives the log."""
+    """Receives the committed log of a quorum, and its snapshot if the log begins later."""
 
     @property
     def end_offset(self) -> int:

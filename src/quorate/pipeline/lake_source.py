@@ -56,7 +56,7 @@ class Mark(NamedTuple):
 
 
 class Source(Protocol):
-    """A metadata log."""
+    """A metadata log, from which the tables of a lake get their rows."""
 
     def cluster_id(self) -> str | None:
         """The id of the cluster, if it is known."""
@@ -76,7 +76,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes connections."""
+        """Closes the connections of a live quorum. Directories have none."""
         ...
 
 

@@ -62,7 +62,7 @@ _RECORD_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The parsed options."""
+    """The options of a read, parsed and checked against each other."""
 
     paths: tuple[str, ...]
     types: str | None = None

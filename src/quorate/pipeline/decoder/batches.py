@@ -33,7 +33,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 class Batch(NamedTuple):
-    """An intact batch."""
+    """A batch whose length, header and checksum are right."""
 
     position: int
     data: bytes

@@ -80,7 +80,7 @@ class Quorum:
             raise
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the controllers."""
         self._runner.run(self._admin.close())
         self._runner.close()
 

@@ -135,7 +135,7 @@ class QuorumTail:
         return [RangeTask(part) for part in ranges]
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the controllers."""
         self._quorum.close()
 
     def _fetch_committed(self, position: StreamOffset, wait_ms: int = 0) -> Fetched:

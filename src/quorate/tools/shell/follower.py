@@ -59,7 +59,7 @@ class Follower:
         return f"(the quorum is away, this is the metadata up to offset {last}: {error_text(lost)})"
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops following the quorum, and waits for the thread."""
         with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()

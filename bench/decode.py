@@ -22,9 +22,9 @@ from pathlib import Path
 from bench.result import heading
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
-from quorate.pipeline.columns import LOG_COLUMNS, Selection, select
+from quorate.pipeline.datasource.columns import LOG_COLUMNS, Selection, select
 from quorate.pipeline.decoder.read import Reading, read_slice
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.directories.layout import Slice
 from quorate.records.batch import build_metadata_batch
 
 RECORDS = 65_536

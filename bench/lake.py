@@ -22,10 +22,10 @@ from typing import Any, Final
 import psutil
 
 from bench.result import heading
-from quorate.pipeline.delta import JARS_VARIABLE
 from quorate.pipeline.generator.years import generate
-from quorate.pipeline.session import local_session
-from quorate.pipeline.sources import DirectorySource, Extent
+from quorate.pipeline.lake_source import DirectorySource, Extent
+from quorate.pipeline.spark.delta import JARS_VARIABLE
+from quorate.pipeline.spark.session import local_session
 from quorate.pipeline.tables.events import EVENTS, SOURCE_COLUMNS, to_events
 from quorate.pipeline.tables.lake import Lake, Progress
 from quorate.pipeline.tables.update import derive, update

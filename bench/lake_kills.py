@@ -29,12 +29,12 @@ from typing import Any, Final
 import psutil
 
 from bench.result import heading
-from quorate.pipeline.delta import JARS_VARIABLE
 from quorate.pipeline.generator.cluster import SimulatedCluster, Size
 from quorate.pipeline.generator.files import LogFiles
 from quorate.pipeline.generator.years import BEGIN_MS, LEVELS, Years
-from quorate.pipeline.session import local_session
-from quorate.pipeline.sources import open_source
+from quorate.pipeline.lake_source import open_source
+from quorate.pipeline.spark.delta import JARS_VARIABLE
+from quorate.pipeline.spark.session import local_session
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.tables.update import update

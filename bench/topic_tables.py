@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from bench.result import heading
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic
-from quorate.pipeline.session import local_session
+from quorate.pipeline.spark.session import local_session
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.topics.brokers import Brokers
 from quorate.pipeline.topics.formats import RawFormat

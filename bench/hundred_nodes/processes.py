@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from quorate.node.local_cluster import LocalCluster, LocalNode
-from quorate.node.local_processes import NodeProcess, start_process
+from quorate.node.local.cluster import LocalCluster, LocalNode
+from quorate.node.local.processes import NodeProcess, start_process
 from quorate.testing.ports import HOST, PortReservation
 
 _LAG = re.compile(r"^quorate_node_event_loop_lag_ms_(?P<kind>max|highest)(?:\{[^}]*\})? (?P<ms>\S+)$", re.M)

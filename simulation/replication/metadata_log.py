@@ -196,9 +196,6 @@ class BrokerRaft:
     def node_endpoints(self, _listener: str) -> dict[int, tuple[str, int]]:
         return {}
 
-    def latest_snapshot(self) -> OffsetEpoch | None:
-        return None
-
     def register(self, listener: Any) -> None:
         self._listener = listener
         self._log.brokers[self] = None

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
+from quorate.net.connections.response_queue import encode_frame
 from quorate.net.dispatch import CANCELLABLE_APIS, Dispatcher, RequestContext, failure
 from quorate.net.errors import NetError, ProtocolViolation
-from quorate.net.response_queue import encode_frame
 from quorate.protocol.file_region import FileRegion
 from simulation.nodes.loop import CALLBACK_OWNER, CallbackOwner, VirtualLoop
 

@@ -5,9 +5,9 @@ import (asyncio, librdkafka, a whole node). Such a module is declared at the top
 other import:
 
     if TYPE_CHECKING:
-        from quorate.node import local_cluster
+        from quorate.node.local import cluster as local_cluster
     else:
-        local_cluster = lazy_module("quorate.node.local_cluster")
+        local_cluster = lazy_module("quorate.node.local.cluster")
 
 Type checkers and the import contracts see a real import. At run time `local_cluster.LocalCluster`
 imports the module. Imports inside functions are not used for this purpose.

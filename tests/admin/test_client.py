@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer
 from quorate.admin import sync
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
-from quorate.admin.topics import EARLIEST, LATEST
+from quorate.admin.operations.topics import EARLIEST, LATEST
 from quorate.admin.types import (
     ConfigOp,
     FeatureUpgrade,

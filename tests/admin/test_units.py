@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.admin.errors import error_text, exception_name, java_text
-from quorate.admin.groups import assigned, by_topic
+from quorate.admin.operations.groups import assigned, by_topic
 from quorate.admin.transport import parse_servers
 from quorate.admin.types import TopicPartition
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from quorate.broker.replication.replica_fetcher import ReplicaFetcher
+from quorate.broker.replication.fetcher.replica_fetcher import ReplicaFetcher
 from quorate.protocol.api import REGISTRY
 
 from .fakes import broker, registration

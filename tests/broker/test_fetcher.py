@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from quorate.broker.handlers import BrokerHandlers
-from quorate.broker.replication.fetch_positions import FetchState
 from quorate.broker.replication.fetch_session import FetchPartition, FetchSessionCache, FetchSessions
-from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
+from quorate.broker.replication.fetcher.fetch_positions import FetchState
+from quorate.broker.replication.fetcher.fetch_session_handler import FetchSessionHandler
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import ApiKey

@@ -19,8 +19,8 @@ from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.metadata.image import MetadataImage
+from quorate.net.connections.response_queue import encode_frame
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
-from quorate.net.response_queue import encode_frame
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.file_region import FileRegion

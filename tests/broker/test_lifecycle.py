@@ -74,7 +74,6 @@ class World:
             features={"metadata.version": (7, 27)},
             previous_broker_epoch=3,
             start_time_ms=1234,
-            snapshot_end_offset=lambda: 9,
             on_fault=self.faults.append,
             loop=loop,
             cordoned_directories=lambda: self.cordoned,

@@ -22,6 +22,7 @@ from quorate.config.dynamic_configs import (
     ignored_values,
     inconsistency,
     no_effect_reason,
+    refusal_reason,
     rejection_reason,
     valid_values,
 )
@@ -182,6 +183,38 @@ def test_a_key_without_an_effect_has_its_reason_and_its_name(key: str, value: st
 def test_the_limit_of_one_listener_acts() -> None:
     assert no_effect_reason("listener.name.plaintext.max.connections", "9", listeners=LISTENERS) is None
     assert no_effect_reason("listener.name.elsewhere.max.connections", "9") is None, "another broker has it"
+
+
+# -- the checks of a change
+
+
+def test_the_checks_of_a_change_have_one_order() -> None:
+    values = {"broker.id": "1", "zookeeper.connect": "z", "log.retention.ms": "9"}
+    asked: list[str] = []
+
+    def together() -> str | None:
+        asked.append("together")
+        return "they do not fit"
+
+    def reason(*names: str, stored: dict[str, str] | None = None, acts_here: bool = True) -> str | None:
+        some = {name: values[name] for name in names}
+        return refusal_reason(some, stored or {}, together, per_broker=True, acts_here=acts_here)
+
+    refused = reason("broker.id", "zookeeper.connect", "log.retention.ms")
+    assert refused == "Cannot update these configs dynamically: [broker.id]"
+    assert asked == [], "the first reason counts"
+    unread = reason("zookeeper.connect", "log.retention.ms")
+    assert unread is not None
+    assert "no part of it reads this key" in unread
+    assert reason("zookeeper.connect", acts_here=False) == "they do not fit", "a node of Kafka would apply it"
+    assert reason("log.retention.ms") == "they do not fit"
+
+
+def test_what_is_stored_may_stay_if_it_fits_together() -> None:
+    stored = {"broker.id": "1", "zookeeper.connect": "z"}
+    assert refusal_reason(stored, stored, lambda: None, per_broker=True) is None
+    assert refusal_reason(stored, stored, lambda: "together", per_broker=True) == "together"
+    assert refusal_reason({"broker.id": "2"}, stored, lambda: None, per_broker=True) is not None
 
 
 # -- several keys together

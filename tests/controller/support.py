@@ -9,11 +9,11 @@ from typing import Any
 
 from quorate.config.listeners import Endpoint
 from quorate.controller.brokers.sessions import BrokerSessions
+from quorate.controller.changes.record_versions import version_of
 from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController
-from quorate.controller.record_versions import version_of
 from quorate.metadata.bootstrap import bootstrap_records
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage

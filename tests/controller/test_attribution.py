@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.attribution import MAX_CHARACTERS, Attribution, AttributionRecords
+from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, AttributionRecords
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import (
     AbortTransactionRecord,

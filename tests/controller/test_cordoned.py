@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from quorate.controller.changes.record_versions import version_of
 from quorate.controller.handlers.alter_configs import alter_configs
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.create_partitions import create_partitions
 from quorate.controller.handlers.create_topics import create_topics
 from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
-from quorate.controller.record_versions import version_of
 from quorate.metadata.records import BrokerRegistrationChangeRecord, ConfigRecord
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_configs import AlterConfigsRequest

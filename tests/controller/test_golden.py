@@ -11,6 +11,7 @@ import pytest
 
 from quorate.controller.activation_records import activation_records
 from quorate.controller.brokers.sessions import BrokerSessions
+from quorate.controller.changes.record_versions import level_in, version_of
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
@@ -19,7 +20,6 @@ from quorate.controller.handlers.delete_topics import delete_topics
 from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
 from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.register_controller import register_controller
-from quorate.controller.record_versions import level_in, version_of
 from quorate.metadata.bootstrap import decode_bootstrap
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage

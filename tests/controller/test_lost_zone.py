@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.record_versions import version_of
+from quorate.controller.changes.record_versions import version_of
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, ChangeBatch, fence
 from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.framing import encode_record

@@ -11,8 +11,8 @@ from immutables import Map
 
 from quorate.controller import metrics
 from quorate.controller.brokers.sessions import BrokerSessions
+from quorate.controller.changes.purgatory import ResponsePurgatory
 from quorate.controller.metrics import PartitionCounts, event_families
-from quorate.controller.purgatory import ResponsePurgatory
 from quorate.metadata.image import RECOVERED, RECOVERING, MetadataImage, last_stable_offset, metadata_lag
 from quorate.metadata.image.image import EMPTY, OpenTransaction
 from quorate.metrics import quantiles

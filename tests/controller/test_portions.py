@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import View
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.register_broker import register_broker

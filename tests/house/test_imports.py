@@ -24,10 +24,8 @@ PURE_ROOMS = (
     "quorate.raft.core",
     "quorate.controller.handlers",
     "quorate.controller.replication",
-    "quorate.broker.coordinators.group.classic_group",
-    "quorate.broker.coordinators.group.group_metadata_manager",
+    "quorate.broker.coordinators.group.classic",
     "quorate.broker.coordinators.group.offset_metadata_manager",
-    "quorate.broker.coordinators.group.rebalance",
     "quorate.broker.coordinators.group.shard",
 )
 """Modules, and packages with all that is in them, that take time, randomness, files and peers as arguments.

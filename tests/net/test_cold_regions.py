@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.net import output
 from quorate.net.client import Connection, KafkaConnectionError
+from quorate.net.connections import output
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener

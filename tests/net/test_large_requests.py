@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from quorate.net import response_queue
 from quorate.net.client import Connection
+from quorate.net.connections import response_queue
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey, encode_request

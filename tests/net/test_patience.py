@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from quorate.net import connection as connection_module
 from quorate.net import dispatch as dispatch_module
 from quorate.net.client import Connection
+from quorate.net.connections import connection as connection_module
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.limits import ConnectionLimits
 from quorate.net.turns import TurnQueue

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from quorate.net.client import Connection
+from quorate.net.connections.output import Part, SocketOutput
+from quorate.net.connections.release import encode_and_release
+from quorate.net.connections.response_queue import PendingResponse, ResponseQueue
 from quorate.net.dispatch import FrameSource, RequestContext
 from quorate.net.limits import ConnectionLimits
-from quorate.net.output import Part, SocketOutput
-from quorate.net.release import encode_and_release
-from quorate.net.response_queue import PendingResponse, ResponseQueue
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -272,7 +272,7 @@ def test_a_finished_answer_does_not_wait_for_one_that_is_encoded_in_a_thread(
         assert await answers(reader, 1) == [1]
         writer.close()
 
-    monkeypatch.setattr("quorate.net.connection.encode_and_release", slow)
+    monkeypatch.setattr("quorate.net.connections.connection.encode_and_release", slow)
     run(test)
 
 

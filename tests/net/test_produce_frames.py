@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from quorate.net.connections.produce_frames import MANY, has_many_partitions
+from quorate.net.connections.response_queue import is_large
 from quorate.net.dispatch import RequestContext
-from quorate.net.produce_frames import MANY, has_many_partitions
-from quorate.net.response_queue import is_large
 from quorate.protocol.api import REGISTRY, ApiKey, encode_request
 from quorate.protocol.messages.produce import ProduceRequest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorate.net.release import PIECE, release
+from quorate.net.connections.release import PIECE, release
 from quorate.protocol.messages.fetch import FetchRequest
 
 

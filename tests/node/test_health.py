@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.node.health import Stage, StartupProgress, current_stage, not_ready_reason
+from quorate.node.monitoring.health import Stage, StartupProgress, current_stage, not_ready_reason
 
 A, B = Path("/a"), Path("/b")
 

@@ -21,7 +21,7 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.net.sockets import bind_sockets
 from quorate.node.http.server import MAX_REQUEST_BYTES, HttpServer
 from quorate.node.main import new_event_loop
-from quorate.node.metrics import MetricsCollector
+from quorate.node.monitoring.metrics import MetricsCollector
 
 
 class Metric(NamedTuple):

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from quorate.node import loop_lag
-from quorate.node.loop_lag import LoopLagMonitor
+from quorate.node.monitoring import loop_lag
+from quorate.node.monitoring.loop_lag import LoopLagMonitor
 
 
 def blocked_for(seconds: float) -> dict[str, float]:

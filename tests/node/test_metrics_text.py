@@ -22,7 +22,7 @@ from quorate.metrics import (
     percent,
     quantiles,
 )
-from quorate.node.metrics import PIECE, MetricsCollector, written
+from quorate.node.monitoring.metrics import PIECE, MetricsCollector, written
 
 
 @pytest.mark.parametrize(

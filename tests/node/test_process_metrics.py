@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from quorate.node import process_metrics
-from quorate.node.process_metrics import process_families
+from quorate.node.monitoring import process_metrics
+from quorate.node.monitoring.process_metrics import process_families
 
 
 def found(proc: Path = process_metrics.PROC) -> dict[str, float]:

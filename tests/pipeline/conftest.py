@@ -18,7 +18,7 @@ from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
 from quorate.pipeline.decoder.read import Reading, read_slice
-from quorate.pipeline.layout import Slice, scan, slices
+from quorate.pipeline.directories.layout import Slice, scan, slices
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
 from quorate.testing import KafkaCluster
@@ -126,8 +126,8 @@ def spark() -> Iterator[SparkSession]:
     pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: java is not on the PATH")
-    from quorate.pipeline import connector, delta
-    from quorate.pipeline.session import local_session
+    from quorate.pipeline.spark import connector, delta
+    from quorate.pipeline.spark.session import local_session
 
     os.environ.setdefault(delta.JARS_VARIABLE, str(DELTA_JARS))
     os.environ.setdefault(connector.JARS_VARIABLE, str(KAFKA_JARS))

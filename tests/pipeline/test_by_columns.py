@@ -13,11 +13,11 @@ import pytest
 from quorate.metadata.framing import encode_record
 from quorate.metadata.json import type_name
 from quorate.metadata.records import RECORD_TYPES
-from quorate.pipeline.columns import JSON, TYPED_COLUMNS, UNTYPED_COLUMNS, Selection, select
-from quorate.pipeline.copies import find_logs
+from quorate.pipeline.datasource.columns import JSON, TYPED_COLUMNS, UNTYPED_COLUMNS, Selection, select
 from quorate.pipeline.decoder import table
 from quorate.pipeline.decoder.framing import Values, find_values
 from quorate.pipeline.decoder.table import content_columns, decode
+from quorate.pipeline.directories.copies import find_logs
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_batch, build_metadata_batch, metadata_values, parse_header
 from tests.metadata.streams import any_record

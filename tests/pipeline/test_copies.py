@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from quorate.metadata import records as r
-from quorate.pipeline.committed import committed_end
-from quorate.pipeline.copies import find_copies, find_logs, merge
-from quorate.pipeline.layout import slices
+from quorate.pipeline.directories.committed import committed_end
+from quorate.pipeline.directories.copies import find_copies, find_logs, merge
+from quorate.pipeline.directories.layout import slices
 
 from .conftest import LOG, rows_of, voter, write_log, write_state
 

@@ -9,8 +9,8 @@ import pytest
 
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
-from quorate.pipeline.bounds import Mode
-from quorate.pipeline.columns import select
+from quorate.pipeline.datasource.bounds import Mode
+from quorate.pipeline.datasource.columns import select
 from quorate.records.batch import build_batch, build_metadata_batch
 
 from .conftest import GONE, ORDERS, all_rows, partition, topic, write_log, write_state

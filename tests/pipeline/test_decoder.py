@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from quorate.metadata import records as r
-from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.columns import Selection, select
-from quorate.pipeline.layout import Slice, group, scan, slices
+from quorate.pipeline.datasource.bounds import Bounds
+from quorate.pipeline.datasource.columns import Selection, select
+from quorate.pipeline.directories.layout import Slice, group, scan, slices
 
 from .conftest import (
     GONE,

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 
 from quorate.metadata.snapshot import image_from_snapshot, parse_name
+from quorate.pipeline.directories.layout import scan
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import Written, generate
-from quorate.pipeline.layout import scan
 
 from .conftest import LOG, all_rows
 from .oracle import images, log_records, rows_of

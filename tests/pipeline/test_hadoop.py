@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from quorate.metadata import records as r
-from quorate.pipeline.committed import committed_end
-from quorate.pipeline.copies import find_copies, find_logs
-from quorate.pipeline.files import Files, is_remote
+from quorate.pipeline.directories.committed import committed_end
+from quorate.pipeline.directories.copies import find_copies, find_logs
+from quorate.pipeline.directories.files import Files, is_remote
 
 from .conftest import LOG, ORDERS, all_rows, topic, voter, write_log
 

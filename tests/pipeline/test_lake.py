@@ -31,7 +31,7 @@ LOG = [
 
 
 def apply(lake: Lake, folder: Path, cluster: str | None = "c", **options: Any) -> Any:
-    from quorate.pipeline.sources import open_source
+    from quorate.pipeline.lake_source import open_source
     from quorate.pipeline.tables.update import update
 
     return update(lake, open_source(str(folder)), cluster, report=lambda _: None, **options)

@@ -14,12 +14,12 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic
 from quorate.metadata import records as r
-from quorate.pipeline import sources
+from quorate.pipeline import lake_source
+from quorate.pipeline.datasource.options import parse_options
+from quorate.pipeline.datasource.source import _check_complete
+from quorate.pipeline.datasource.tasks import RangeTask
+from quorate.pipeline.lake_source import ControllerSource, Extent, Mark, SourceError, open_source
 from quorate.pipeline.live.offsets import OffsetError, Range
-from quorate.pipeline.options import parse_options
-from quorate.pipeline.source import _check_complete
-from quorate.pipeline.sources import ControllerSource, Extent, Mark, SourceError, open_source
-from quorate.pipeline.tasks import RangeTask
 from quorate.testing import KafkaCluster
 from tests.support.cluster import wait_for
 
@@ -50,7 +50,7 @@ class Tail:
 
 
 def source(monkeypatch: pytest.MonkeyPatch, tail: Tail, **properties: str) -> ControllerSource:
-    monkeypatch.setattr(sources, "QuorumTail", lambda *_: tail)
+    monkeypatch.setattr(lake_source, "QuorumTail", lambda *_: tail)
     found = open_source("controllers://a:1,b:2", properties)
     assert isinstance(found, ControllerSource)
     return found

@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 
-from quorate.controller.record_versions import version_of
+from quorate.controller.changes.record_versions import version_of
 from quorate.metadata import records as r
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import MetadataImage
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
-from quorate.pipeline.sources import open_source
+from quorate.pipeline.lake_source import open_source
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import SOURCE_COLUMNS, to_events
 from quorate.pipeline.tables.intervals import Batch, intervals

@@ -17,6 +17,9 @@ from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
+from quorate.pipeline.datasource.options import parse_options
+from quorate.pipeline.datasource.source import MetadataLogReader
+from quorate.pipeline.datasource.tasks import read_task
 from quorate.pipeline.decoder.read import Reading
 from quorate.pipeline.live.directory import DirectoryTail
 from quorate.pipeline.live.offsets import (
@@ -32,9 +35,6 @@ from quorate.pipeline.live.quorum import Quorum
 from quorate.pipeline.live.ranges import read_range
 from quorate.pipeline.live.stream import MetadataStreamReader
 from quorate.pipeline.live.tail import QuorumTail
-from quorate.pipeline.options import parse_options
-from quorate.pipeline.source import MetadataLogReader
-from quorate.pipeline.tasks import read_task
 from quorate.records.batch import iter_batches
 from quorate.testing import KafkaCluster
 from tests.support.cluster import wait_for

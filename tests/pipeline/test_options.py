@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quorate.pipeline.bounds import Bounds, Mode
+from quorate.pipeline.datasource.bounds import Bounds, Mode
+from quorate.pipeline.datasource.options import Options, parse_options
 from quorate.pipeline.live.offsets import StreamOffset
-from quorate.pipeline.options import Options, parse_options
 
 
 def test_options_are_parsed_without_regard_to_case() -> None:
@@ -60,7 +60,7 @@ def test_a_stream_has_its_own_options() -> None:
 
 def pushed(*filters: Any) -> Options:
     pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
-    from quorate.pipeline.pushdown import push_filters
+    from quorate.pipeline.datasource.pushdown import push_filters
 
     return push_filters(parse_options({"path": "/a", "startOffset": "3"}), filters)
 

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 
 from quorate.admin.client import AdminClient
 from quorate.admin.types import NewTopic
+from quorate.pipeline.lake_source import open_source
 from quorate.pipeline.planning import planned_cluster
-from quorate.pipeline.sources import open_source
 from quorate.pipeline.tables.update import update
 from quorate.planner.cluster import Cluster
 from quorate.testing import KafkaCluster

@@ -123,7 +123,7 @@ def write_history(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def asked(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The lake of the log."""
-    from quorate.pipeline.sources import open_source
+    from quorate.pipeline.lake_source import open_source
     from quorate.pipeline.tables.update import update
 
     folder = tmp_path_factory.mktemp("history")

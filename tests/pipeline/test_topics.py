@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic, TopicPartition
-from quorate.pipeline.jars import Jars, jar_settings
+from quorate.pipeline.spark.jars import Jars, jar_settings
 from quorate.pipeline.tables.lake import LakeError
 from quorate.pipeline.topics.brokers import Brokers
 from quorate.pipeline.topics.formats import AvroFormat, Format, JsonFormat, RawFormat

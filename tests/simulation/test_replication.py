@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from quorate.broker.replication import log_reader
+from quorate.broker.replication.fetcher.replica_fetcher import ReplicaFetcher
 from quorate.broker.replication.partition import Partition
-from quorate.broker.replication.replica_fetcher import ReplicaFetcher
 from quorate.broker.replication.replica_state import FollowerState, PendingIsr
 from quorate.controller.replication.partition_change import PartitionChangeBuilder
 from quorate.log.partition.partition_log import PartitionLog

@@ -309,6 +309,30 @@ def test_the_directories_of_a_node_fit_together(
     assert kafka in str(document["kafkaRefusal"])
 
 
+def test_the_names_of_directories_do_not_decide_what_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are in the texts of the findings, and have words of other findings."""
+    file, dirs = (
+        tmp_path / "server.properties",
+        [tmp_path / name for name in ("a", "directory.id=x", "node.id=1. b")],
+    )
+    for directory, cluster in zip(dirs[:2], ("abc", "xyz"), strict=True):
+        directory.mkdir()
+        write(directory, MetaProperties(cluster, 1, directory.name[:1].encode() * 16))
+    dirs[2].mkdir()
+    file.write_bytes(text_of({"log.dirs": ",".join(map(str, dirs))}))
+    _, document = run(capsys, str(file))
+    assert found_codes(document) & {"cluster-id-mismatch", "node-id-mismatch", "duplicate-directory-id"} == {
+        "cluster-id-mismatch"
+    }
+    findings = document["findings"]
+    assert isinstance(findings, list)
+    [unformatted] = [finding for finding in findings if finding["code"] == "not-formatted"]
+    assert unformatted["message"].endswith("meta.properties is missing")
+    assert unformatted["remedy"].startswith("Run: kafka-storage format")
+
+
 def test_a_partition_in_two_directories_is_found(
     node: tuple[Path, list[Path]], capsys: pytest.CaptureFixture[str]
 ) -> None:

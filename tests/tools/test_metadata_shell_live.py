@@ -9,6 +9,7 @@ import pytest
 
 from quorate.admin.client import AdminClient
 from quorate.admin.metadata_log import Fetched, MetadataObserver
+from quorate.admin.quorum_log import QuorumLog
 from quorate.admin.sync import AdminClient as BlockingAdminClient
 from quorate.admin.types import NewTopic
 from quorate.metadata.framing import encode_record
@@ -19,7 +20,6 @@ from quorate.testing import KafkaCluster
 from quorate.tools.operations.registrations import registrations_since
 from quorate.tools.shell.follower import Follower
 from quorate.tools.shell.nodes import Control, Directory, root
-from quorate.tools.shell.quorum_log import QuorumLog
 from quorate.tools.shell.source import Replay
 from tests.support.cluster import wait_for
 from tests.tools.shell import Shell, sh

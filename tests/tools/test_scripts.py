@@ -89,7 +89,7 @@ def test_an_interrupt_while_a_tool_is_imported_ends_it_quietly(at: str) -> None:
 
 
 def test_an_interrupt_while_a_command_imports_what_it_needs_ends_it_quietly(tmp_path: Path) -> None:
-    assert interrupted("quorate.node.local_cluster", "quorate", "up", "--data", str(tmp_path / "data")) == (
+    assert interrupted("quorate.node.local.cluster", "quorate", "up", "--data", str(tmp_path / "data")) == (
         130,
         "",
     )

@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from quorate.admin.acls import AclOperations
-from quorate.admin.cluster import ClusterOperations
-from quorate.admin.configs import ConfigOperations
-from quorate.admin.delegation_tokens import DelegationTokenOperations
-from quorate.admin.groups import GroupOperations
-from quorate.admin.log_dirs import LogDirOperations
-from quorate.admin.reassignments import ReassignmentOperations
-from quorate.admin.topics import TopicOperations
+from quorate.admin.operations.acls import AclOperations
+from quorate.admin.operations.cluster import ClusterOperations
+from quorate.admin.operations.configs import ConfigOperations
+from quorate.admin.operations.delegation_tokens import DelegationTokenOperations
+from quorate.admin.operations.groups import GroupOperations
+from quorate.admin.operations.log_dirs import LogDirOperations
+from quorate.admin.operations.reassignments import ReassignmentOperations
+from quorate.admin.operations.topics import TopicOperations
 from quorate.admin.transport import BROKERS, CONTROLLERS, Transport
 
 

@@ -6,7 +6,8 @@ begin at 0, the active controller offers its newest snapshot instead (KIP-630).
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import IO, Final, NamedTuple, TypeAlias
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, check
@@ -26,6 +27,16 @@ LEADER_ERRORS: Final = frozenset(
     }
 )
 """The errors of a node that is no longer the leader, or not yet. The leader must be found again."""
+
+
+def first_readable_offset(log_start_offset: int) -> int:
+    """The first offset that can be fetched from a log with the epoch of its leader.
+
+    At the start of its log, a leader compares the epoch with that of the snapshot before it. For offset 0 it
+    offers its snapshot, if it has one, though its log may have all records. The batch at the offset after the
+    start usually has the first record, too.
+    """
+    return log_start_offset + 1
 
 
 class SnapshotId(NamedTuple):
@@ -48,6 +59,24 @@ class Fetched(NamedTuple):
     """The snapshot to load instead, because the log no longer has the offset."""
     diverging_end_offset: int | None = None
     """Where the log of the quorum ends at most in the epoch of the Fetch, if it does not contain the offset."""
+
+    def needs_no_snapshot(self, offset: int) -> bool:
+        """Whether the log has all records from the offset of the Fetch on, though a snapshot is offered.
+
+        It can be read from `first_readable_offset` on: a batch of its own at offset 0 has a LeaderChange only.
+        """
+        return offset == self.log_start_offset == 0
+
+
+PartOfSnapshot: TypeAlias = tuple[int, bytes]
+"""The size of a snapshot, and some of its bytes."""
+
+Attempts: TypeAlias = Callable[[Callable[[], Awaitable[PartOfSnapshot]]], Awaitable[PartOfSnapshot]]
+"""Makes a request for a part of a snapshot, again after an error if it wants to."""
+
+
+async def _once(request: Callable[[], Awaitable[PartOfSnapshot]]) -> PartOfSnapshot:
+    return await request()
 
 
 class MetadataObserver:
@@ -81,7 +110,23 @@ class MetadataObserver:
             self.forget_leader()
             raise
 
-    async def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> tuple[int, bytes]:
+    async def download(self, snapshot: SnapshotId, file: IO[bytes], attempts: Attempts = _once) -> int:
+        """Writes a snapshot to a file and returns its size. `attempts` makes each of the requests.
+
+        Raises the errors of `fetch_snapshot`.
+        """
+        position, size = 0, -1
+        while size < 0 or position < size:
+
+            async def request(position: int = position) -> PartOfSnapshot:
+                return await self.fetch_snapshot(snapshot, position)
+
+            size, part = await attempts(request)
+            file.write(part)
+            position += len(part)
+        return size
+
+    async def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> PartOfSnapshot:
         """Returns the size of a snapshot and a part of it from a position on.
 
         Raises KafkaError and NetError, and SNAPSHOT_NOT_FOUND if the active controller does not have it.
@@ -135,7 +180,7 @@ class MetadataObserver:
             diverging.end_offset if diverging.end_offset >= 0 else None,
         )
 
-    async def _fetch_snapshot(self, snapshot: SnapshotId, position: int) -> tuple[int, bytes]:
+    async def _fetch_snapshot(self, snapshot: SnapshotId, position: int) -> PartOfSnapshot:
         part = messages.FetchSnapshotRequest.PartitionSnapshot(
             partition=0,
             current_leader_epoch=await self._epoch(),

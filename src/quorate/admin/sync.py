@@ -9,15 +9,15 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from quorate.admin.acls import AclOperations
 from quorate.admin.client import AdminClient as AsyncAdminClient
-from quorate.admin.cluster import ClusterOperations
-from quorate.admin.configs import ConfigOperations
-from quorate.admin.delegation_tokens import DelegationTokenOperations
-from quorate.admin.groups import GroupOperations
-from quorate.admin.log_dirs import LogDirOperations
-from quorate.admin.reassignments import ReassignmentOperations
-from quorate.admin.topics import TopicOperations
+from quorate.admin.operations.acls import AclOperations
+from quorate.admin.operations.cluster import ClusterOperations
+from quorate.admin.operations.configs import ConfigOperations
+from quorate.admin.operations.delegation_tokens import DelegationTokenOperations
+from quorate.admin.operations.groups import GroupOperations
+from quorate.admin.operations.log_dirs import LogDirOperations
+from quorate.admin.operations.reassignments import ReassignmentOperations
+from quorate.admin.operations.topics import TopicOperations
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -66,7 +66,6 @@ class BrokerLifecycle:
         features: Mapping[str, tuple[int, int]],
         previous_broker_epoch: int,
         start_time_ms: int,
-        snapshot_end_offset: Callable[[], int],
         on_fault: Callable[[BaseException], None],
         loop: asyncio.AbstractEventLoop,
         cordoned_directories: Callable[[], list[bytes] | None] = lambda: None,
@@ -82,7 +81,6 @@ class BrokerLifecycle:
         self._features = features
         self._previous_broker_epoch = previous_broker_epoch
         self._start_time_ms = start_time_ms
-        self._snapshot_end_offset = snapshot_end_offset
         self._cordoned_directories = cordoned_directories
         self._on_fault = on_fault
         self._loop = loop
@@ -326,7 +324,6 @@ class BrokerLifecycle:
             offline_log_dirs=offline,
             # In STARTING, the metadata is not current, so the cordoned directories may be outdated.
             cordoned_log_dirs=None if self.state == BrokerState.STARTING else self._cordoned_directories(),
-            snapshot_end_offset=self._snapshot_end_offset(),
         )
         try:
             answer = await self._channel.send(request, self._session_s / 2)

@@ -45,7 +45,7 @@ from quorate.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
     from quorate.broker.coordinators import service as coordinators
-    from quorate.broker.replication import replica_fetcher_manager
+    from quorate.broker.replication.fetcher import replica_fetcher_manager
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
@@ -60,7 +60,7 @@ else:
     snapshot_generator = lazy_module("quorate.metadata.snapshot_generator")
     dispatch = lazy_module("quorate.net.dispatch")
     coordinators = lazy_module("quorate.broker.coordinators.service")
-    replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
+    replica_fetcher_manager = lazy_module("quorate.broker.replication.fetcher.replica_fetcher_manager")
 
 logger = logging.getLogger("quorate.broker.server")
 
@@ -161,7 +161,6 @@ class BrokerServer:
             features=supported_features(),
             previous_broker_epoch=self.logs.previous_broker_epoch,
             start_time_ms=start_time_ms if start_time_ms is not None else self.clock.now_ms(),
-            snapshot_end_offset=self._snapshot_end_offset,
             on_fault=self._fault,
             loop=loop,
             cordoned_directories=self._cordoned_ids,
@@ -462,10 +461,6 @@ class BrokerServer:
         leader = self._raft.leader_and_epoch.leader_id
         address = self._raft.leader_address()
         return None if leader is None or address is None else (leader, address[0], address[1])
-
-    def _snapshot_end_offset(self) -> int:
-        latest = self._raft.latest_snapshot()
-        return -1 if latest is None else latest.offset
 
     def _storage_failed(self, failure: LogDirFailure) -> None:
         """Takes the partitions of a failed directory offline. The broker stops if it was the last one."""

@@ -7,10 +7,10 @@ Facts of the tables are Apache Kafka 4.4's (ConfigDef, `kafka-configs --describe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
@@ -227,6 +227,31 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
 # -- ranges
 
 
+class NotAmong(str):
+    """The reason that a value, or an item of a list, is not one of those that are allowed."""
+
+    item: object
+    allowed: tuple[str, ...]
+
+    def __new__(cls, item: object, allowed: Sequence[str], hint: str = "") -> Self:
+        found = super().__new__(cls, f"String must be one of{hint}: {', '.join(allowed)}")
+        found.item = item
+        found.allowed = tuple(allowed)
+        return found
+
+
+class EmptyValues(str):
+    """The reason that a list is empty, with what it may have, or without it that one of its items is."""
+
+    allowed: str | None
+
+    def __new__(cls, allowed: str | None = None) -> Self:
+        what = "" if allowed is None else f". Valid values include: {allowed}"
+        found = super().__new__(cls, f"values must not be empty{what}")
+        found.allowed = allowed
+        return found
+
+
 def at_least(low: float) -> Validator:
     """A validator of numbers that are not smaller than `low`."""
 
@@ -255,7 +280,7 @@ def one_of(*values: str) -> Validator:
     """A validator of strings."""
 
     def check(name: str, value: Any) -> str | None:
-        return None if value in values else f"String must be one of: {', '.join(values)}"
+        return None if value in values else NotAmong(value, values)
 
     return check
 
@@ -266,7 +291,7 @@ def one_of_any_case(*values: str) -> Validator:
     def check(name: str, value: Any) -> str | None:
         if value is not None and value.upper() in values:
             return None
-        return f"String must be one of (case insensitive): {', '.join(values)}"
+        return NotAmong(value, values, " (case insensitive)")
 
     return check
 
@@ -276,8 +301,8 @@ def items(*, empty: bool = True) -> Validator:
 
     def check(name: str, value: Any) -> str | None:
         if value == [] and not empty:
-            return "values must not be empty. Valid values include: any non-empty value"
-        return "values must not be empty" if "" in (value or ()) else None
+            return EmptyValues("any non-empty value")
+        return EmptyValues() if "" in (value or ()) else None
 
     return check
 
@@ -287,10 +312,10 @@ def list_of(*values: str, empty: bool = True) -> Validator:
 
     def check(name: str, value: Any) -> str | None:
         if value == [] and not empty:
-            return f"values must not be empty. Valid values include: {', '.join(values)}"
+            return EmptyValues(", ".join(values))
         for item in value or ():
             if item not in values:
-                return f"String must be one of: {', '.join(values)}"
+                return NotAmong(item, values)
         return None
 
     return check

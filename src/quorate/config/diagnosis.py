@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.definitions import ConfigDef, ConfigError, ConfigType
+from quorate.config.definitions import ConfigDef, ConfigError, ConfigType, NotAmong
 from quorate.config.kafka_config import KafkaConfig
 
 _BOOLEANS = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false"}
@@ -97,8 +97,8 @@ def _candidates(definition: ConfigDef, text: str, reason: str) -> Iterator[str]:
     elif definition.type in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT):
         if (number := _number(definition.name, text)) is not None:
             yield str(number)
-    elif reason.startswith("String must be one of"):
-        allowed = reason.partition(": ")[2].split(", ")
+    elif isinstance(reason, NotAmong):
+        allowed = reason.allowed
         given = [item.strip() for item in text.split(",")]
         near = [difflib.get_close_matches(item.lower(), allowed, n=1, cutoff=0.6) for item in given]
         if all(near):

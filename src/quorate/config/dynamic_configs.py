@@ -11,7 +11,7 @@ the key.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
@@ -114,6 +114,33 @@ def is_sensitive(name: str) -> bool:
     """Whether the value of a key must not be shown, like a password, also if it is of one listener."""
     definition = broker_definition(name)
     return definition is not None and definition.sensitive
+
+
+# -- the check of a change
+
+
+def refusal_reason(
+    values: Mapping[str, str],
+    stored: Mapping[str, str],
+    consistency: Callable[[], str | None],
+    *,
+    per_broker: bool,
+    acts_here: bool = True,
+    listeners: Iterable[str] | None = None,
+) -> str | None:
+    """The reason why the dynamic configurations of a node, or the defaults of all nodes, cannot become `values`.
+
+    Values that are `stored` already may stay: a node of Apache Kafka in the same cluster may have set them.
+    Every other value must be one that Kafka accepts, and one that has an effect unless `acts_here` is false,
+    because only nodes of Kafka would apply it. `consistency` is asked last whether the values fit together.
+    `listeners` are the names of the node's listeners, in lower case.
+    """
+    new = {name: value for name, value in values.items() if stored.get(name) != value}
+    reason = rejection_reason(new, per_broker=per_broker)
+    if reason is None and acts_here:
+        reasons = (no_effect_reason(name, value, listeners=listeners) for name, value in new.items())
+        reason = next((text for text in reasons if text is not None), None)
+    return consistency() if reason is None else reason
 
 
 # -- the rules of Apache Kafka

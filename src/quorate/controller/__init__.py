@@ -6,16 +6,13 @@ to release when they are committed. State changes only where records are replaye
 use asyncio tasks and timers.
 
   context               the input and the result of a handler
-  batched_change        changes that a handler does not make in one call or one batch
   handlers/             one module for each API
   replication/          partition changes and placement of replicas
   brokers/              sessions, connections and failures of brokers
   requests/             requests from the listener to the handler
+  changes/              what becomes of the records of a handler: batches, author, audit, response
   state                 the images, the term, and the way to write records
   driver                `QuorumController`, the listener of Raft
-  attribution           the record of a change that says who or what caused it
-  audit                 the audit log: a line for each change
-  purgatory             responses that wait for their records to be committed
   periodic_tasks        tasks that the active controller runs on a schedule
   activation_records    the first records of a new active controller
   controller_registrar  registers this controller (KIP-919)
@@ -23,7 +20,6 @@ use asyncio tasks and timers.
   config                the controller's part of a node's configuration
   config_schema         the effective configuration of a topic
   metrics               the metrics of kafka.controller
-  record_versions       the version in which each record is written
   topic_names           rules for the names of topics and nodes
   clock                 the clocks of the driver
 

@@ -12,7 +12,7 @@ from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
 from quorate.controller.replication.directories import is_online
 from quorate.dataclass import dataclass

@@ -15,8 +15,8 @@ from quorate.protocol.errors import KafkaError
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
-    from quorate.controller.batched_change import Continuation
     from quorate.controller.brokers.sessions import Session
+    from quorate.controller.changes.batched_change import Continuation
     from quorate.controller.context import View
     from quorate.controller.handlers import delegation_tokens, elect_leaders
     from quorate.controller.replication import fencing

@@ -19,6 +19,10 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
+class MalformedEscapeError(ValueError):
+    """An escape of a character has not four hexadecimal digits."""
+
+
 def physical_lines(text: str) -> list[str]:
     """The lines of a file with their ends. Only CR and LF end a line, unlike for `str.splitlines`, which also
     takes bytes of UTF-8 (as 0x85 in "\u00c5" and "\u0445") and form feeds for line ends."""
@@ -72,7 +76,7 @@ def _unescape(text: str) -> str:
             if len(digits) != 4 or not _HEX.issuperset(
                 digits
             ):  # int() also takes signs, spaces and underscores
-                raise ValueError(f"\\u{digits} is not four hexadecimal digits")
+                raise MalformedEscapeError(f"\\u{digits} is not four hexadecimal digits")
             out.append(chr(int(digits, 16)))
             i += 4
         else:
@@ -90,8 +94,7 @@ class Entry(NamedTuple):
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """Yields the settings in the order of the file. Raises ValueError naming the line of a malformed
-    escape."""
+    """Yields the settings in the order of the file. Raises MalformedEscapeError naming the line."""
     for number, line in _logical_lines(text):
         i = 0
         while i < len(line) and line[i] not in "=:" and line[i] not in _WHITE:
@@ -101,8 +104,8 @@ def entries(text: str) -> Iterator[Entry]:
             rest = rest[1:].lstrip(_WHITE)
         try:
             yield Entry(number, _unescape(key), _unescape(rest))
-        except ValueError as e:
-            raise ValueError(f"line {number}: {e}") from None
+        except MalformedEscapeError as e:
+            raise MalformedEscapeError(f"line {number}: {e}") from None
 
 
 def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:

@@ -56,7 +56,7 @@ class RequestMeter:
         self.sample = Reservoir(now)
 
     def add(self, version: int) -> None:
-        """Counts a request."""
+        """Counts a request of this version of the API."""
         self.versions[version] = self.versions.get(version, 0) + 1
 
     @property

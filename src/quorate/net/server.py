@@ -10,10 +10,10 @@ import ssl as ssl_module
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from quorate.net.connection import ServerConnection
+from quorate.net.connections.connection import ServerConnection
+from quorate.net.connections.release import release
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
-from quorate.net.release import release
 from quorate.net.sockets import bind_sockets
 from quorate.net.turns import TurnQueue
 

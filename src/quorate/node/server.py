@@ -39,8 +39,8 @@ from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
-from quorate.node.health import Stage, StartupProgress, current_stage, not_ready_reason
 from quorate.node.log_directories import LogDirectories
+from quorate.node.monitoring.health import Stage, StartupProgress, current_stage, not_ready_reason
 from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
     from quorate.controller import config as controller_config
     from quorate.controller import driver as controller_driver
     from quorate.metadata import bootstrap
-    from quorate.node import metric_sources
     from quorate.node.http import endpoint as http_endpoint
+    from quorate.node.monitoring import metric_sources
 else:  # a node imports only its own roles
     broker_lifecycle, broker_server = lazy_modules("quorate.broker", "lifecycle", "server")
     controller_config, controller_driver = lazy_modules("quorate.controller", "config", "driver")
     bootstrap = lazy_module("quorate.metadata.bootstrap")
-    metric_sources = lazy_module("quorate.node.metric_sources")
+    metric_sources = lazy_module("quorate.node.monitoring.metric_sources")
     http_endpoint = lazy_module("quorate.node.http.endpoint")
 
 logger = logging.getLogger(__name__)

@@ -44,7 +44,6 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     ),
     SNAPSHOT_END_OFFSET: (
         (
-            "BrokerHeartbeatRequest.snapshot_end_offset",
             "FetchRequest.snapshot_end_offset",
             "DescribeQuorumResponse.ReplicaState.snapshot_end_offset",
         ),

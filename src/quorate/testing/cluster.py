@@ -12,8 +12,8 @@ from typing import Self
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.stored_voters import latest_voters
-from quorate.node.local_cluster import LocalCluster, LocalClusterError
-from quorate.node.local_processes import STOP_TIMEOUT_S, stop_processes
+from quorate.node.local.cluster import LocalCluster, LocalClusterError
+from quorate.node.local.processes import STOP_TIMEOUT_S, stop_processes
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.config import DEFAULT_CONFIG, texts

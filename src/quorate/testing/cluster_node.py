@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quorate.node.local_cluster import LocalNode
-from quorate.node.local_processes import NodeProcess, start_process
+from quorate.node.local.cluster import LocalNode
+from quorate.node.local.processes import NodeProcess, start_process
 from quorate.testing.errors import ClusterError
 from quorate.testing.folders import size_of
 from quorate.testing.messages import DiskFault, Launch, LinkFault, Message, encode

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from quorate.log import properties_text
-from quorate.node.local_cluster import LocalNode
-from quorate.node.local_processes import NodeProcess
+from quorate.node.local.cluster import LocalNode
+from quorate.node.local.processes import NodeProcess
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.config import DEFAULT_CONFIG, texts
 from quorate.testing.errors import ClusterError

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from quorate.node.local_processes import brokers_known_at
+from quorate.node.local.processes import brokers_known_at
 from quorate.testing.cluster_node import ClusterNode
 from quorate.testing.ports import HOST
 

@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from quorate.lazy import lazy_module, lazy_modules
+from quorate.lazy import lazy_module
 from quorate.tools.command_line import Parser, ToolError, run
 
 if TYPE_CHECKING:
     from pyspark import sql
 
-    from quorate.pipeline import copies, session
+    from quorate.pipeline.directories import copies
     from quorate.pipeline.jobs import topic_history as job
+    from quorate.pipeline.spark import session
 else:
     sql = lazy_module("pyspark.sql")
-    copies, session = lazy_modules("quorate.pipeline", "copies", "session")
+    copies = lazy_module("quorate.pipeline.directories.copies")
+    session = lazy_module("quorate.pipeline.spark.session")
     job = lazy_module("quorate.pipeline.jobs.topic_history")
 
 

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     import asyncio
     import logging
 
-    from quorate.node import local_cluster, local_processes, logging_config, properties
+    from quorate.node import logging_config, properties
     from quorate.node import main as node_main
+    from quorate.node.local import cluster as local_cluster
+    from quorate.node.local import processes as local_processes
 
     Nodes = dict[local_processes.NodeProcess, local_cluster.LocalNode]
 else:
     asyncio, logging = lazy_module("asyncio"), lazy_module("logging")
-    local_cluster, local_processes, logging_config, properties, node_main = lazy_modules(
-        "quorate.node", "local_cluster", "local_processes", "logging_config", "properties", "main"
+    local_cluster, local_processes = lazy_modules("quorate.node.local", "cluster", "processes")
+    logging_config, properties, node_main = lazy_modules(
+        "quorate.node", "logging_config", "properties", "main"
     )
 
 DEFAULT_FOLDER = "quorate-data"

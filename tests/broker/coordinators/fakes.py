@@ -19,8 +19,8 @@ from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MetadataDelta
+from quorate.net.connections.response_queue import PendingResponse, encode_frame
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
-from quorate.net.response_queue import PendingResponse, encode_frame
 from quorate.protocol.api import ApiKey
 from quorate.protocol.uuids import ZERO_UUID
 from quorate.records.batch import iter_batches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroupMember, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroupMember, ClassicGroupState
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.model import GroupRecord
 from quorate.protocol.errors import ErrorCode

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators.group import offset_requests
 from quorate.broker.coordinators.group.offset_metadata_manager import STEP, ExpiryCursor
 from quorate.broker.coordinators.group.record_serde import decode_record
+from quorate.broker.coordinators.group.requests import offset_requests
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.service import CoordinatorService
 from quorate.net import turns

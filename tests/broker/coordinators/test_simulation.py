@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.model import GroupRecord, group_from_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard

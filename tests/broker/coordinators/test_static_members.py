@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroupState
 from quorate.protocol.errors import ErrorCode
 from tests.broker.coordinators.harness import Harness
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators.group.classic.rebalance import Rebalancer
 from quorate.broker.coordinators.group.model import ShardState
 from quorate.broker.coordinators.group.offset_metadata_manager import OffsetMetadataManager
-from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.record_serde import decode_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.loader import CoordinatorLoader

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.broker.metadata.config_view import ConfigView
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigType
-from quorate.config.dynamic_configs import inconsistency, no_effect_reason, rejection_reason, valid_values
+from quorate.config.dynamic_configs import inconsistency, refusal_reason, valid_values
 from quorate.lazy import lazy_module
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -134,28 +134,28 @@ class AlterConfigsHandler:
     def _check_broker(self, resource: Any) -> None:
         """Checks the dynamic configurations of a broker, or the defaults of all, after the change."""
         name, config = resource.resource_name, self._services.config
-        values = self._resulting(resource)
-        if (reason := rejection_reason(values, per_broker=bool(name))) is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        # Keys that are stored already, by a broker of Apache Kafka in the same cluster, may stay.
-        stored = self._services.metadata.image.configs.get(BROKER, name)
+        stored = self._stored(name)
+        values = self._resulting(resource, stored)
+
+        def consistency() -> str | None:
+            default, own = self._view.dynamic_default(), self._view.dynamic_broker()
+            after = (default, values) if name else (values, own)
+            return inconsistency(config.originals, (default, own), after)
+
         listeners = {endpoint.name.lower() for endpoint in config.listeners} if name else None
-        for key, value in values.items():
-            if stored.get(key) != value:
-                reason = no_effect_reason(key, value, listeners=listeners)
-                if reason is not None:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
-        default, own = self._view.dynamic_default(), self._view.dynamic_broker()
-        after = (default, values) if name else (values, own)
-        if (reason := inconsistency(config.originals, (default, own), after)) is not None:
+        reason = refusal_reason(values, stored, consistency, per_broker=bool(name), listeners=listeners)
+        if reason is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
-    def _resulting(self, resource: Any) -> dict[str, str]:
+    def _stored(self, name: str) -> Mapping[str, str]:
+        """The keys that a broker resource has, without those that Apache Kafka would ignore."""
+        return valid_values(self._services.metadata.image.configs.get(BROKER, name), per_broker=bool(name))
+
+    def _resulting(self, resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
         """The keys of a broker resource after the change."""
         if not self._incremental:
             return {config.name: config.value for config in resource.configs}
-        stored = self._services.metadata.image.configs.get(BROKER, resource.resource_name)
-        values = dict(valid_values(stored, per_broker=bool(resource.resource_name)))
+        values = dict(stored)
         for config in resource.configs:
             name, operation = config.name, config.config_operation
             if operation == SET:

@@ -22,7 +22,7 @@ from quorate.broker.handlers import small_produce
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
 from quorate.log.partition.producer_state import AppendOrigin
-from quorate.net.response_queue import encode_frame
+from quorate.net.connections.response_queue import encode_frame
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
 from quorate.metrics import Family, gauge, labels
 from quorate.protocol.errors import ErrorCode
 

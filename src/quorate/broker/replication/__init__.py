@@ -1,20 +1,17 @@
 """Replication of the partitions that a broker hosts.
 
-    replica_manager          hosts partitions, follows the metadata, appends for coordinators
-    partition                one replica: role, ISR, high watermark
-    replica_state            a leader's followers, and its ISR change in flight
-    purgatory                requests that wait for a partition
-    log_reader               reads partitions for Fetch
-    replica_selector         sends a consumer to the replica in its rack (KIP-392)
-    fetch_session            fetch sessions of the broker (KIP-227)
-    quiet_partitions         the partitions of a session that need not be read
-    replica_fetcher_manager  starts and stops fetchers
-    replica_fetcher          copies partitions from one leader
-    fetch_session_handler    fetch sessions of the fetcher
-    replication_quota        limits the rate of throttled replicas (KIP-73)
-    fetch_positions          the positions that a Fetch must contain
-    alter_partition          sends ISR changes to the controller
-    directory_assignments    reports log directories to the controller
+    replica_manager       hosts partitions, follows the metadata, appends for coordinators
+    partition             one replica: role, ISR, high watermark
+    replica_state         a leader's followers, and its ISR change in flight
+    purgatory             requests that wait for a partition
+    log_reader            reads partitions for Fetch
+    replica_selector      sends a consumer to the replica in its rack (KIP-392)
+    fetch_session         fetch sessions of the broker (KIP-227)
+    quiet_partitions      the partitions of a session that need not be read
+    fetcher/              copies partitions from their leaders
+    replication_quota     limits the rate of throttled replicas (KIP-73)
+    alter_partition       sends ISR changes to the controller
+    directory_assignments reports log directories to the controller
 
 The other packages of the broker import `replica_manager`, `partition`, `purgatory`, `log_reader` and
 `fetch_session`; `quorate.broker.server` joins all of them.

@@ -26,7 +26,7 @@ from quorate.protocol.uuids import is_reserved, uuid_text
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
-    from quorate.broker.replication.replica_fetcher_manager import Fetchers
+    from quorate.broker.replication.fetcher.replica_fetcher_manager import Fetchers
     from quorate.broker.replication.replica_state import PendingIsr
     from quorate.log.directories.manager import LogManager
     from quorate.log.partition.partition_log import PartitionLog

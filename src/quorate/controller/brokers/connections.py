@@ -54,8 +54,6 @@ class BrokerConnections:
             return
         session = (registration.id, registration.epoch)
         state.broker_sessions.contact(*session, now)
-        if request.snapshot_end_offset >= 0:
-            state.broker_sessions.snapshot_offsets[registration.id] = request.snapshot_end_offset
         connection = ctx.connection
         if connection is not None and self._connections.get(session) is not connection:
             self._connections[session] = connection

@@ -66,7 +66,7 @@ class BrokerProbes:
         self._arm()
 
     def close(self) -> None:
-        """Cancels all probes."""
+        """Cancels the probes that run, and starts no others."""
         self._loop = None
         self._arm()
         for task in self._tasks:

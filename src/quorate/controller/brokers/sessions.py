@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from itertools import pairwise
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import BrokerRegistration
 
@@ -44,8 +44,6 @@ class BrokerSessions:
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
     """For each broker in controlled shutdown, the offset that every active broker must have applied
     before the broker may shut down."""
-    snapshot_offsets: dict[int, int] = field(default_factory=dict)
-    """The end offset of the newest snapshot that each broker reported."""
     disconnected: set[Session] = field(default_factory=set)
     """Sessions whose connection was closed since their last contact."""
     ended: set[Session] = field(default_factory=set)

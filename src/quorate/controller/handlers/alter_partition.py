@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
 from quorate.controller.replication.partition_change import partition_change_for

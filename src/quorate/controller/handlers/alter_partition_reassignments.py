@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.replication.partition_change import Election, partition_change_for

@@ -3,7 +3,7 @@ Kafka's BrokerHeartbeatManager."""
 
 from __future__ import annotations
 
-from quorate.controller.batched_change import Continuation, cursor_of
+from quorate.controller.changes.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, Touch, View
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,

@@ -12,12 +12,7 @@ from re import _parser  # type: ignore[attr-defined]
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, cordoned_entries
-from quorate.config.dynamic_configs import (
-    contradiction,
-    no_effect_reason,
-    rejection_reason,
-    valid_values,
-)
+from quorate.config.dynamic_configs import contradiction, refusal_reason, valid_values
 from quorate.metadata.features import FIRST_CORDONED_DIRECTORIES, LEVELS
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -62,18 +57,16 @@ def check_broker(
     values: Mapping[str, str], stored: Mapping[str, str], *, per_broker: bool, acts_here: bool
 ) -> None:
     """Checks the dynamic configurations of a node, or the defaults of all nodes, that no broker has checked.
-    `acts_here` means that no node of Apache Kafka would apply them. Values that are stored already may stay.
+    `acts_here` means that no node of Apache Kafka would apply them.
 
     Raises INVALID_CONFIG. A controller of Apache Kafka stores what its nodes ignore later.
     """
-    new = {key: value for key, value in values.items() if stored.get(key) != value}
-    reason = rejection_reason(new, per_broker=per_broker)
-    if reason is None and acts_here:
-        reasons = (no_effect_reason(key, value) for key, value in new.items())
-        reason = next((text for text in reasons if text is not None), None)
-    if reason is None:
+
+    def consistency() -> str | None:
         before, after = (valid_values(some, per_broker=per_broker) for some in (stored, values))
-        reason = contradiction(before, after)
+        return contradiction(before, after)
+
+    reason = refusal_reason(values, stored, consistency, per_broker=per_broker, acts_here=acts_here)
     if reason is not None:
         raise _invalid(reason)
 

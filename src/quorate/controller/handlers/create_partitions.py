@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.new_partitions import (
     Assignment,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.config_schema import Entry
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.handlers.config_changes import Operation, altered_config_records

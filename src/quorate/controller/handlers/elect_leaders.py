@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, partition_change_for

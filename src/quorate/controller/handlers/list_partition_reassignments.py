@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from quorate.controller.batched_change import Continuation
+from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import VISITS_PER_TURN
 from quorate.protocol.messages.list_partition_reassignments import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.controller.batched_change import Continuation, cursor_of
+from quorate.controller.changes.batched_change import Continuation, cursor_of
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorate.controller.record_versions import version_of
+from quorate.controller.changes.record_versions import version_of
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.records import PartitionChangeRecord
 from quorate.protocol.schema import Data

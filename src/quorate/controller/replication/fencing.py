@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.controller.batched_change import Continuation, cursor_of
+from quorate.controller.changes.batched_change import Continuation, cursor_of
 from quorate.controller.context import View
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,

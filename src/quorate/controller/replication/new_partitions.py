@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.controller.batched_change import STEP_PARTITIONS, ChangeSteps
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps
 from quorate.controller.context import Context, View
 from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
 from quorate.metadata.records import PartitionRecord

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.attribution import Attribution
-from quorate.controller.batched_change import ChangeSteps
+from quorate.controller.changes.attribution import Attribution
+from quorate.controller.changes.batched_change import ChangeSteps
+from quorate.controller.changes.record_versions import version_of
 from quorate.controller.clock import NEVER
 from quorate.controller.context import Result
-from quorate.controller.record_versions import version_of
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.purgatory import Answer
+from quorate.controller.changes.purgatory import Answer
 from quorate.controller.requests.routes import WRITES
 from quorate.net.dispatch import RequestContext, failure
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request_body, decode_request_header, encode_response

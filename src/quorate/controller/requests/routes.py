@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quorate.controller.batched_change import ChangeSteps
+from quorate.controller.changes.batched_change import ChangeSteps
 from quorate.controller.context import Context, Result, View
 from quorate.protocol.api import ApiKey
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.attribution import of_request
-from quorate.controller.batched_change import ChangeSteps, Continuation
+from quorate.controller.changes.attribution import of_request
+from quorate.controller.changes.batched_change import ChangeSteps, Continuation
+from quorate.controller.changes.purgatory import Answer
 from quorate.controller.clock import NEVER
 from quorate.controller.context import FAILED_UPDATE, Context, Result, View
-from quorate.controller.purgatory import Answer
 from quorate.controller.requests.atomic_changes import AtomicChanges
 from quorate.controller.requests.deferred import DeferredRequests
 from quorate.controller.requests.routes import IN_STEPS, steps_handler, write_handler

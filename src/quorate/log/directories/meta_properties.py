@@ -26,6 +26,27 @@ class MetaPropertiesError(Exception):
     """A directory cannot be used. The message names the file, the key, the value and a remedy."""
 
 
+class NodeIdMismatchError(MetaPropertiesError):
+    """A directory has the node.id of another node."""
+
+
+class ClusterIdMismatchError(MetaPropertiesError):
+    """A directory has the cluster.id of another cluster."""
+
+
+class DuplicateDirectoryIdError(MetaPropertiesError):
+    """Two directories have the same directory.id."""
+
+
+class NotFormattedError(MetaPropertiesError):
+    """A directory has no file of its identity."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{reason}. {remedy}")
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
     """The content of a file of version 1. directory_id: 16 bytes, None if the file has none yet."""
@@ -162,12 +183,12 @@ def load(
     return Ensemble(one.cluster_id, one.node_id, ids)
 
 
-def not_formatted(directory: Path) -> MetaPropertiesError:
+def not_formatted(directory: Path) -> NotFormattedError:
     """The error for a directory without the file."""
-    return MetaPropertiesError(
-        f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing. "
+    return NotFormattedError(
+        f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing",
         "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other "
-        "directories are)"
+        "directories are)",
     )
 
 
@@ -184,28 +205,28 @@ def problems(
     for directory, meta in found.items():
         assert one is not None
         if node_id is not None and meta.node_id != node_id:
-            yield MetaPropertiesError(
+            yield NodeIdMismatchError(
                 f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says "
                 f"node.id={node_id}: is this the directory of another node?"
             )
         elif node_id is None and meta.node_id != one.node_id:
-            yield MetaPropertiesError(
+            yield NodeIdMismatchError(
                 f"{directory / FILE_NAME}: node.id={meta.node_id}, but {first / FILE_NAME} says "
                 f"{one.node_id}: all log directories of a node have its id"
             )
         if cluster_id is not None and meta.cluster_id != cluster_id:
-            yield MetaPropertiesError(
+            yield ClusterIdMismatchError(
                 f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, expected {cluster_id}"
             )
         elif meta.cluster_id != one.cluster_id:
-            yield MetaPropertiesError(
+            yield ClusterIdMismatchError(
                 f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says "
                 f"{one.cluster_id}: all log directories of a node belong to one cluster"
             )
     owners: dict[bytes, Path] = {}
     for directory, meta in found.items():
         if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
-            yield MetaPropertiesError(
+            yield DuplicateDirectoryIdError(
                 _duplicate_id_message(
                     directory, owners[meta.directory_id], meta.directory_id, metadata_directory
                 )

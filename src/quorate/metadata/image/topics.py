@@ -179,7 +179,7 @@ class _BitsBuilder:
         self._large_removed: dict[bytes, set[int]] = {}
 
     def add(self, topic_id: bytes, partition_id: int) -> None:
-        """Adds a partition."""
+        """Notes that the changes have created this partition."""
         if partition_id < BITMASK_LIMIT:
             self._added[topic_id] = self._added.get(topic_id, 0) | 1 << partition_id
         else:
@@ -191,7 +191,7 @@ class _BitsBuilder:
         self._added[topic_id] = self._added.get(topic_id, 0) | mask
 
     def discard(self, topic_id: bytes, partition_id: int) -> None:
-        """Removes a partition."""
+        """Notes that the changes have removed this partition."""
         if partition_id < BITMASK_LIMIT:
             self._removed[topic_id] = self._removed.get(topic_id, 0) | 1 << partition_id
         else:

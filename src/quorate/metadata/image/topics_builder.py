@@ -197,7 +197,7 @@ class TopicsBuilder:
         return topic
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """Replays a PartitionRecord."""
+        """Creates a partition, or replaces its whole state. Raises MetadataError for an invalid record."""
         partition_id = record.partition_id
         if not 0 <= partition_id <= MAX_PARTITION_ID:
             raise MetadataError(f"partition id {partition_id} is outside of 0..{MAX_PARTITION_ID}")
@@ -224,7 +224,7 @@ class TopicsBuilder:
         )
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Replays a PartitionChangeRecord."""
+        """Changes the fields of a partition that the record has. Raises MetadataError for an invalid record."""
         topic = self._topic(record.topic_id)
         old = topic.partition(record.partition_id)
         if old is None:

@@ -56,6 +56,6 @@ class AccessControlEntryRecord(Data, key=18, versions="0", flexible="0+"):
 
 
 class RemoveAccessControlEntryRecord(Data, key=19, versions="0", flexible="0+"):
-    """Removes an ACL."""
+    """Removes the access control entry with this id."""
 
     id: uuid = ZERO_UUID

@@ -6,7 +6,7 @@ from quorate.protocol.schema import ZERO_UUID, Data, field, int8, int32, uuid
 
 
 class TopicRecord(Data, key=2, versions="0", flexible="0+"):
-    """Creates a topic."""
+    """Creates a topic without partitions. A PartitionRecord for each of them follows."""
 
     name: str = ""
     topic_id: uuid = ZERO_UUID
@@ -52,7 +52,7 @@ class PartitionChangeRecord(Data, key=5, versions="0-2", flexible="0+"):
 
 
 class RemoveTopicRecord(Data, key=9, versions="0", flexible="0+"):
-    """Deletes a topic."""
+    """Deletes a topic with its partitions and configuration."""
 
     topic_id: uuid = ZERO_UUID
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from quorate.config.listeners import shown_address
 from quorate.lazy import lazy_module
 from quorate.net.sockets import bind_sockets
-from quorate.node.metrics import MetricsCollector
+from quorate.node.monitoring.metrics import MetricsCollector
 
 if TYPE_CHECKING:
-    from quorate.node import loop_lag
     from quorate.node.http import server
+    from quorate.node.monitoring import loop_lag
 else:
-    loop_lag = lazy_module("quorate.node.loop_lag")
+    loop_lag = lazy_module("quorate.node.monitoring.loop_lag")
     server = lazy_module("quorate.node.http.server")
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from prometheus_client import Metric, exposition
 from prometheus_client.registry import Collector
 
 from quorate.net.turns import SLICE_S
-from quorate.node.metrics import MetricsCollector
+from quorate.node.monitoring.metrics import MetricsCollector
 
 logger = logging.getLogger(__name__)
 

@@ -4,5 +4,5 @@
     dynamic_voters  parses the initial voters of a quorum
     scram_parser    parses the credentials that are given to `kafka-storage format`
 
-`quorate.tools` and `quorate.node.local_cluster` import these modules.
+`quorate.tools` and `quorate.node.local.cluster` import these modules.
 """

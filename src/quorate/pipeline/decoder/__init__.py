@@ -9,5 +9,5 @@
     entities  the entity columns of each record type
     objects   decodes records one by one
 
-`quorate.pipeline.source` imports `read`, in the tasks only.
+`quorate.pipeline.datasource.source` imports `read`, in the tasks only.
 """

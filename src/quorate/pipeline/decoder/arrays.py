@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from quorate.pipeline.columns import ArrayOf, Kind, StructOf
+from quorate.pipeline.datasource.columns import ArrayOf, Kind, StructOf
 from quorate.pipeline.decoder.shape import SIZES, Constant, Fields, Fixed, Items, Part, Sized
 from quorate.protocol.uuids import uuid_text
 

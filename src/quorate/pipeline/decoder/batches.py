@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import google_crc32c
 import numpy as np
 
-from quorate.pipeline.bounds import EVERYTHING, Bounds
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds
+from quorate.pipeline.directories.layout import Slice
 from quorate.records.batch_header import (
     ATTRIBUTES,
     BATCH_OVERHEAD,
@@ -33,7 +33,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 class Batch(NamedTuple):
-    """An intact batch."""
+    """A batch whose length, header and checksum are right."""
 
     position: int
     data: bytes

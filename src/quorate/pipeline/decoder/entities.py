@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from quorate.dataclass import dataclass
 from quorate.metadata import records as r
-from quorate.pipeline.columns import ENTITY_COLUMNS, struct_kind
+from quorate.pipeline.datasource.columns import ENTITY_COLUMNS, struct_kind
 from quorate.pipeline.decoder.arrays import Bytes, arrow_type, field_array
 from quorate.pipeline.decoder.objects import broker_id
 from quorate.pipeline.decoder.shape import Fixed, Shape

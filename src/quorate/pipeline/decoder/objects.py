@@ -12,7 +12,7 @@ from typing import Any, Final
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.json import type_name
-from quorate.pipeline.columns import ENTITY_COLUMNS, JSON, TYPED_COLUMNS, Selection
+from quorate.pipeline.datasource.columns import ENTITY_COLUMNS, JSON, TYPED_COLUMNS, Selection
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.json import to_json

@@ -14,15 +14,15 @@ from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import AbortTransactionRecord, NoOpRecord
-from quorate.pipeline.bounds import EVERYTHING, Bounds, Mode
-from quorate.pipeline.columns import ATTRIBUTION_COLUMNS, CORRUPT, Selection
+from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds, Mode
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS, CORRUPT, Selection
 from quorate.pipeline.decoder.arrays import Numbers, arrow_type
 from quorate.pipeline.decoder.batches import Batch, Damage, read_batches
 from quorate.pipeline.decoder.framing import Values, find_values
 from quorate.pipeline.decoder.objects import control_name, decode_control
 from quorate.pipeline.decoder.table import LEAST, Content, arrays_of, decode, wanted_types
-from quorate.pipeline.files import LOCAL, Files
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.directories.files import LOCAL, Files
+from quorate.pipeline.directories.layout import Slice
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.records.batch import control_records, metadata_values
 from quorate.records.control import ControlRecordType

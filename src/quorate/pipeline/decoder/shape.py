@@ -53,7 +53,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A struct."""
+    """The fields of a struct by their names."""
 
     parts: dict[str, Part]
 

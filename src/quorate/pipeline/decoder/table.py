@@ -17,7 +17,7 @@ from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.json import type_name
 from quorate.metadata.records import RECORD_TYPES
-from quorate.pipeline.columns import CORRUPT, ENTITY_COLUMNS, JSON, Selection, StructOf
+from quorate.pipeline.datasource.columns import CORRUPT, ENTITY_COLUMNS, JSON, Selection, StructOf
 from quorate.pipeline.decoder.arrays import Bytes, Numbers, arrow_type, struct_array
 from quorate.pipeline.decoder.entities import ENTITIES, deciding_position, entity_arrays
 from quorate.pipeline.decoder.framing import Values

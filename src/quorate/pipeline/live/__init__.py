@@ -7,5 +7,5 @@
     directory   follows the committed log in directories
     stream      the stream reader of the data source
 
-`quorate.pipeline.source` imports `tail` and `stream`, and in the tasks `ranges`.
+`quorate.pipeline.datasource.source` imports `tail` and `stream`, and in the tasks `ranges`.
 """

@@ -15,11 +15,12 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.bounds import Bounds
-from quorate.pipeline.committed import committed_end
-from quorate.pipeline.copies import Copy, find_copies, merge
-from quorate.pipeline.files import LOCAL, Files
-from quorate.pipeline.layout import Layout, SnapshotFile, group, slices
+from quorate.pipeline.datasource.bounds import Bounds
+from quorate.pipeline.datasource.tasks import FileTask
+from quorate.pipeline.directories.committed import committed_end
+from quorate.pipeline.directories.copies import Copy, find_copies, merge
+from quorate.pipeline.directories.files import LOCAL, Files
+from quorate.pipeline.directories.layout import Layout, SnapshotFile, group, slices
 from quorate.pipeline.live.offsets import (
     UNKNOWN_EPOCH,
     OffsetError,
@@ -28,7 +29,6 @@ from quorate.pipeline.live.offsets import (
     StreamOffset,
     check_order,
 )
-from quorate.pipeline.tasks import FileTask
 
 LOOK_S: Final = 0.5
 """The pause after a look at the directories that has found nothing new."""

@@ -55,7 +55,7 @@ class Quorum:
         async def attempt() -> Fetched:
             return await self._observer.fetch(offset, known, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
 
-        found = self._retried(attempt)
+        found = self._runner.run(self._retried(attempt))
         if found.diverging_end_offset is not None:
             raise OffsetError(
                 f"{self.name} has another history than what was read up to offset {offset}"
@@ -67,30 +67,20 @@ class Quorum:
 
     def download(self, snapshot: SnapshotId, file: IO[bytes]) -> int:
         """Writes a snapshot to a file and returns its size."""
-        position, size = 0, -1
-        while size < 0 or position < size:
-
-            async def attempt(position: int = position) -> tuple[int, bytes]:
-                return await self._observer.fetch_snapshot(snapshot, position)
-
-            size, part = self._retried(attempt)
-            file.write(part)
-            position += len(part)
+        size = self._runner.run(self._observer.download(snapshot, file, self._retried))
         file.flush()
         return size
 
-    def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
-            return self._runner.run(
-                self._admin.transport.until_answered(attempt, "records of the metadata log")
-            )
+            return await self._admin.transport.until_answered(attempt, "records of the metadata log")
         except KafkaError as error:
             if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise OffsetError(f"{self.name} is no longer that of cluster {self.cluster_id}") from error
             raise
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the controllers."""
         self._runner.run(self._admin.close())
         self._runner.close()
 

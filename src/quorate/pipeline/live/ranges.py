@@ -11,11 +11,11 @@ from typing import Final
 import pyarrow as pa
 
 from quorate.admin.errors import ErrorCode, KafkaError
-from quorate.admin.metadata_log import SnapshotId
+from quorate.admin.metadata_log import SnapshotId, first_readable_offset
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.snapshot import snapshot_name
 from quorate.pipeline.decoder.read import Reading, read_view
-from quorate.pipeline.layout import Slice
+from quorate.pipeline.directories.layout import Slice
 from quorate.pipeline.live.offsets import UNKNOWN_EPOCH, OffsetError, Range
 from quorate.pipeline.live.quorum import Quorum
 from quorate.records.batch import CorruptRecordError, iter_batches
@@ -44,8 +44,8 @@ def read_range(
             records, offset, epoch = _complete_batches(quorum, found.records, offset)
             part = Slice(quorum.name, 0, -1, len(records), committed=end)
             yield from read_view(part, records, in_range)
-        elif offset == found.log_start_offset == 0:
-            offset, epoch = 1, UNKNOWN_EPOCH  # see `QuorumTail.plan`
+        elif found.needs_no_snapshot(offset):
+            offset, epoch = first_readable_offset(found.log_start_offset), UNKNOWN_EPOCH
         elif not wanted.begins_with_snapshot:
             raise OffsetError(
                 f"{quorum.name} no longer has offset {offset}: it was deleted since this batch was planned"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from quorate.lazy import lazy_module
+from quorate.pipeline.datasource.options import Options
+from quorate.pipeline.datasource.tasks import read_task
 from quorate.pipeline.live.directory import DirectoryTail
 from quorate.pipeline.live.offsets import OffsetError, StreamOffset, check_order, parse_offset
 from quorate.pipeline.live.tail import QuorumTail
-from quorate.pipeline.options import Options
-from quorate.pipeline.tasks import read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from quorate.admin.metadata_log import Fetched, SnapshotId
+from quorate.pipeline.datasource.tasks import RangeTask
 from quorate.pipeline.live.offsets import (
     UNKNOWN_EPOCH,
     OffsetError,
@@ -23,7 +24,6 @@ from quorate.pipeline.live.offsets import (
     check_order,
 )
 from quorate.pipeline.live.quorum import Quorum
-from quorate.pipeline.tasks import RangeTask
 from quorate.records.batch import parse_header
 
 WAIT_MS: Final = 500
@@ -114,8 +114,7 @@ class QuorumTail:
         snapshot.
 
         A controller offers its snapshot also for offset 0 of a log that has all of its records. Such a log is read
-        from offset 1 on, and offset 0 with it if both are of one batch. A batch of its own at offset 0 holds a
-        LeaderChange only.
+        instead (see `Fetched.needs_no_snapshot`).
         """
         check_order(start, end)
         check_order(start, replace(start, cluster_id=self._quorum.cluster_id))
@@ -136,7 +135,7 @@ class QuorumTail:
         return [RangeTask(part) for part in ranges]
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections to the controllers."""
         self._quorum.close()
 
     def _fetch_committed(self, position: StreamOffset, wait_ms: int = 0) -> Fetched:
@@ -180,6 +179,6 @@ class QuorumTail:
 def _base(position: StreamOffset, found: Fetched) -> StreamOffset:
     """The offset from which on the log is read: after the snapshot if the log no longer has the position."""
     snapshot: SnapshotId | None = found.snapshot
-    if snapshot is None or position.offset == found.log_start_offset == 0:
+    if snapshot is None or found.needs_no_snapshot(position.offset):
         return position
     return replace(position, offset=snapshot.end_offset, epoch=snapshot.epoch)

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from quorate.pipeline.columns import ATTRIBUTION_COLUMNS
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 from quorate.pipeline.tables.declaration import VALIDITY, Column, Entity
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import Lake

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
-from quorate.pipeline.sources import Extent, Mark, Source
+from quorate.pipeline.lake_source import Extent, Mark, Source
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import ABORT, BEGIN, END, EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report

@@ -11,7 +11,7 @@ from dataclasses import field
 from enum import IntEnum, StrEnum
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.columns import ATTRIBUTION_COLUMNS
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 
 
 class Effect(StrEnum):

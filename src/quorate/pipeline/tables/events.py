@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
-from quorate.pipeline.columns import (
+from quorate.pipeline.datasource.columns import (
     ATTRIBUTION_COLUMNS,
     COMMITTED,
     ENTITY_COLUMNS,

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.columns import ATTRIBUTION_COLUMNS, ENTITY_COLUMNS, TYPED_COLUMNS
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS, ENTITY_COLUMNS, TYPED_COLUMNS
 from quorate.pipeline.tables.declaration import Effect, Entity, Rule
 
 _AT = ("effective_offset", "position")

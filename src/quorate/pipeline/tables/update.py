@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.sources import Extent, Source
+from quorate.pipeline.lake_source import Extent, Source
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.continuation import continuation
 from quorate.pipeline.tables.declaration import Entity

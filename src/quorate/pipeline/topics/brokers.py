@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from quorate.admin.errors import KafkaError, error_text
+from quorate.admin.operations.topics import EARLIEST, LATEST
 from quorate.admin.sync import AdminClient
-from quorate.admin.topics import EARLIEST, LATEST
 from quorate.admin.types import TopicPartition
 from quorate.dataclass import dataclass
 from quorate.protocol.uuids import uuid_text

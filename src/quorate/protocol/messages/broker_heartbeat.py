@@ -8,7 +8,6 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol import our_tags
 from quorate.protocol.schema import Request, Response, field, int16, int32, int64, uuid
 
 
@@ -22,7 +21,6 @@ class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+", lis
     want_shut_down: bool = False
     offline_log_dirs: list[uuid] = field(default_factory=list, versions="1+", tag=0)
     cordoned_log_dirs: list[uuid] | None = field(default=None, versions="2+", tag=1)
-    snapshot_end_offset: int64 = field(default=-1, tag=our_tags.SNAPSHOT_END_OFFSET, ignorable=True)
 
 
 class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):

@@ -12,7 +12,7 @@ from quorate.protocol.schema import Request, Response, Struct, field, int8, int1
 
 
 class CreateAclsRequest(Request, key=30, versions="1-3", flexible="2+", listeners={"broker", "controller"}):
-    """Creates ACLs."""
+    """Creates access control entries. Those that exist already count as created."""
 
     class AclCreation(Struct):
         resource_type: int8 = 0

@@ -13,7 +13,7 @@ from quorate.protocol.schema import Request, Response, Struct, field, int16, int
 
 
 class DeleteGroupsRequest(Request, key=42, versions="0-3", flexible="2+", listeners={"broker"}):
-    """Deletes empty groups."""
+    """Deletes groups that have no members, with their committed offsets."""
 
     groups_names: list[str] = field(default_factory=list)
 

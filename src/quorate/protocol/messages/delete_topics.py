@@ -16,7 +16,7 @@ from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field,
 
 
 class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+", listeners={"broker", "controller"}):
-    """Deletes topics."""
+    """Deletes topics by their names, from version 6 on also by their ids."""
 
     class DeleteTopicState(Struct):
         name: str | None = None

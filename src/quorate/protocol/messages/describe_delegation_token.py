@@ -14,7 +14,7 @@ from quorate.protocol.schema import Request, Response, Struct, field, int16, int
 class DescribeDelegationTokenRequest(
     Request, key=41, versions="1-3", flexible="2+", listeners={"broker", "controller"}
 ):
-    """Lists delegation tokens."""
+    """Describes the delegation tokens of these owners. Null asks for those of all owners."""
 
     class DescribeDelegationTokenOwner(Struct):
         principal_type: str = ""

@@ -44,7 +44,7 @@ class NetTransport:
         return response
 
     def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
-        """See `Transport.post`."""
+        """Sends a request if the address is connected (`Transport.post`)."""
         connection = self._channel(address, is_polled(request)).connection
         return None if connection is None else connection.send(request, timeout_s=timeout_s)
 

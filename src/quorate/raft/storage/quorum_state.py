@@ -23,6 +23,18 @@ class QuorumStateError(Exception):
     """The file does not hold a quorum state. The message names file, field and value."""
 
 
+class QuorumStateSyntaxError(QuorumStateError):
+    """The content of the file is not JSON."""
+
+
+class QuorumStateVersionError(QuorumStateError):
+    """The version of the file is unknown, or missing."""
+
+    def __init__(self, message: str, version: object) -> None:
+        self.version = version
+        super().__init__(message)
+
+
 class QuorumStateBehindError(RaftError):
     """The log has records of a later epoch than the file, which is saved before any record of its epoch."""
 
@@ -47,12 +59,13 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as e:
-        raise QuorumStateError(f"{name}: not JSON: {e}") from None
+        raise QuorumStateSyntaxError(f"{name}: not JSON: {e}") from None
     if not isinstance(fields, dict):
         raise QuorumStateError(f"{name}: not a JSON object")
     version = fields.pop("data_version", None)
     if isinstance(version, bool) or version not in (0, 1):
-        raise QuorumStateError(f"{name}: data_version {version!r} is unknown (0 and 1 are)")
+        text = f"{name}: data_version {version!r} is unknown (0 and 1 are)"
+        raise QuorumStateVersionError(text, version)
     try:
         stored = from_json(QuorumStateData, fields, version)
     except DecodeError as e:

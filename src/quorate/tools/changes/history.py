@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from quorate.dataclass import dataclass
 from quorate.metadata.changes import Change, Value, changes
@@ -16,10 +17,13 @@ from quorate.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from quorate.metadata.snapshot import Snapshot
+from quorate.metadata.snapshot import read_snapshot
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.shell.nodes import Control
-from quorate.tools.shell.source import LogReader, SnapshotOfLeader
+from quorate.tools.shell.source import LogReader
+
+if TYPE_CHECKING:
+    from quorate.admin.quorum_log import SnapshotOfLeader
 
 _OF_TOPICS = frozenset(
     cls.KEY for cls in (TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord)
@@ -89,17 +93,16 @@ class History:
             self._epoch = batch.epoch
             self.read(batch)
 
-    def load(self, snapshot: Snapshot, found: SnapshotOfLeader) -> None:
+    def load(self, data: memoryview, found: SnapshotOfLeader) -> None:
         """Takes the names of the topics, and continues with the oldest batch that the leader has.
 
-        A leader sends its snapshot for offset 0, though its log may begin before the end of the snapshot. It
-        accepts each later offset of its log with its current epoch. The first batch is lost if it has only
+        The log of the leader may begin before the end of the snapshot. The first batch is lost if it has only
         one record.
         """
-        self.name_topics(snapshot.batches)
+        self.name_topics(read_snapshot(data).batches)
         start, epoch = found.end_offset, found.epoch
         if found.log_start_offset < start:
-            start, epoch = found.log_start_offset + 1, found.leader_epoch
+            start, epoch = found.first_readable_offset, found.leader_epoch
         if start > self._log.end_offset:
             self._log = LogReader(Control(), start)
             self._epoch = epoch

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from quorate.admin.errors import KafkaError, NetError, error_text
 from quorate.admin.metadata_log import MetadataObserver
+from quorate.admin.quorum_log import QuorumLog
 from quorate.metadata.changes import Change, Value
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.snapshot import read_snapshot
-from quorate.pipeline.layout import scan
+from quorate.pipeline.directories.layout import scan
 from quorate.tools.changes.history import Filter, History
 from quorate.tools.changes.shown import json_line, text_lines
 from quorate.tools.client.admin_client import admin_client
 from quorate.tools.command_line import ToolError
-from quorate.tools.shell.quorum_log import QuorumLog
 from quorate.tools.times import epoch_ms, parse_datetime
 
 RETRY_S = 0.1

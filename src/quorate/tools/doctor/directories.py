@@ -142,6 +142,12 @@ def _guarded(directory: Path, checks: Iterator[Finding]) -> Iterator[Finding]:
 
 # --- identity -------------------------------------------------------------------------------------
 
+_CODES: Mapping[type[MetaPropertiesError], str] = {
+    meta_properties.NodeIdMismatchError: "node-id-mismatch",
+    meta_properties.ClusterIdMismatchError: "cluster-id-mismatch",
+    meta_properties.DuplicateDirectoryIdError: "duplicate-directory-id",
+}
+
 
 def _broken_meta(directory: Path, error: Exception) -> Finding:
     text = str(error)
@@ -164,8 +170,8 @@ def _unformatted(directory: Path) -> Finding:
             "correct log.dirs, mount the disk, or run: kafka-storage format --cluster-id ID --config FILE"
         )
         return Finding(Severity.ERROR, "missing-directory", directory, text, remedy)
-    text, _, remedy = str(meta_properties.not_formatted(directory)).partition(". ")
-    return Finding(Severity.ERROR, "not-formatted", directory, text, remedy)
+    error = meta_properties.not_formatted(directory)
+    return Finding(Severity.ERROR, "not-formatted", directory, error.reason, error.remedy)
 
 
 def _identity_findings(
@@ -179,11 +185,7 @@ def _identity_findings(
     for problem in meta_properties.problems(
         known, node_id=node_id, metadata_directory=node.metadata_directory
     ):
-        text = str(problem)
-        code = "node-id-mismatch" if "node.id=" in text else "cluster-id-mismatch"
-        if "directory.id=" in text:
-            code = "duplicate-directory-id"
-        yield Finding(Severity.ERROR, code, path, text)
+        yield Finding(Severity.ERROR, _CODES[type(problem)], path, str(problem))
     for directory, meta in known.items():
         if meta.directory_id is None:
             yield Finding(
@@ -279,17 +281,18 @@ def _metadata(
         return None
     try:
         return source.from_directory(node.metadata_directory)[0]
+    except source.NoMetadataError:
+        return None
     except ToolError as error:
-        if "neither segments nor snapshots" not in str(error):
-            findings.append(
-                Finding(
-                    Severity.ERROR,
-                    "unreadable-metadata",
-                    log.directory,
-                    str(error),
-                    "use a release that knows all records, or restore a backup",
-                )
+        findings.append(
+            Finding(
+                Severity.ERROR,
+                "unreadable-metadata",
+                log.directory,
+                str(error),
+                "use a release that knows all records, or restore a backup",
             )
+        )
         return None
 
 

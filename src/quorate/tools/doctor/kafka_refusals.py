@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.definitions import ConfigError, ConfigType
+from quorate.config.definitions import ConfigError, EmptyValues, NotAmong
 
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 _ARGUMENT = "java.lang.IllegalArgumentException"
@@ -64,18 +64,14 @@ def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
 
 def _value_text(name: str, error: ConfigError) -> str:
     """The text about an invalid value. Those about lists name the item, or have no value."""
-    empty = "values must not be empty"
-    if error.reason == empty:
-        return f"Configuration '{name}' {empty}."
-    if error.reason.startswith(empty):
-        allowed = error.reason.partition("include: ")[2]
-        shown = allowed if allowed.startswith("any ") else f"[{allowed}]"
+    reason = error.reason
+    if isinstance(reason, EmptyValues):
+        if reason.allowed is None:
+            return f"Configuration '{name}' {reason}."
+        shown = reason.allowed if reason.allowed.startswith("any ") else f"[{reason.allowed}]"
         return f"Configuration '{name}' must not be empty. Valid values include: {shown}"
-    value = error.value
-    if BROKER_CONFIGS[name].type is ConfigType.LIST and error.reason.startswith("String must be one of"):
-        known = error.reason.partition(": ")[2].split(", ")
-        value = next(item for item in str(value).split(",") if item not in known)
-    return f"Invalid value {value} for configuration {name}: {error.reason}"
+    value = reason.item if isinstance(reason, NotAmong) else error.value
+    return f"Invalid value {value} for configuration {name}: {reason}"
 
 
 def _voters(entries: list[str]) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,12 @@ from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.control_records import voter_set
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.quorum_state import QuorumStateError, QuorumStateFile
+from quorate.raft.storage.quorum_state import (
+    QuorumStateError,
+    QuorumStateFile,
+    QuorumStateSyntaxError,
+    QuorumStateVersionError,
+)
 from quorate.raft.storage.recovery import check_snapshot_epoch, missing_log_reason
 from quorate.raft.storage.recovery_advice import remedy
 from quorate.raft.storage.snapshots.files import parse_name, read_head, verify_file
@@ -145,7 +150,7 @@ def _state_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[Fin
             path,
             str(error),
             advice if log.config.is_controller else "nothing has to be done: a broker ignores the file",
-            kafka=_kafka_about_state(path, str(error)),
+            kafka=_kafka_about_state(path, error),
         )
         return
     if stored is None:
@@ -184,15 +189,13 @@ def _kafka_behind(path: Path, epoch: int, last: int) -> str:
     )
 
 
-def _kafka_about_state(path: Path, reason: str) -> str:
-    if "data_version" in reason and "None" not in reason:
-        found = re.search(r"data_version (-?\d+)", reason)
-        if found is not None:
-            return (
-                f"does not start: java.lang.IllegalStateException: data_version ({found[1]}) is not within the min (0) "
-                "and max (1) supported version"
-            )
-    if "not JSON" in reason or "data_version" in reason:
+def _kafka_about_state(path: Path, error: QuorumStateError) -> str:
+    if isinstance(error, QuorumStateVersionError) and type(error.version) is int:
+        return (
+            f"does not start: java.lang.IllegalStateException: data_version ({error.version}) is not within the min "
+            "(0) and max (1) supported version"
+        )
+    if isinstance(error, QuorumStateSyntaxError | QuorumStateVersionError):
         return (
             "does not start: java.io.UncheckedIOException: Error while reading the Quorum status from the file "
             f"{path}"

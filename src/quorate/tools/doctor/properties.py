@@ -43,11 +43,12 @@ def check_properties(path: Path, content: bytes) -> PropertiesReport:
     text = properties_text.decode(content)
     try:
         entries = list(properties_text.entries(text))
-    except ValueError as e:
+    except properties_text.MalformedEscapeError as e:
+        kafka = "java.lang.IllegalArgumentException: Malformed \\uxxxx encoding."
         finding = Finding(
-            Severity.ERROR, "malformed-escape", path, str(e), "write \\\\ for a backslash", kafka=_escape(e)
+            Severity.ERROR, "malformed-escape", path, str(e), "write \\\\ for a backslash", kafka=kafka
         )
-        return PropertiesReport(path, [finding], None, _escape(e))
+        return PropertiesReport(path, [finding], None, kafka)
     values = {entry.key: entry.value for entry in entries}
     lines = {entry.key: entry.line for entry in entries}
     findings = [
@@ -77,10 +78,6 @@ def corrected_lines(findings: Sequence[Finding], values: Mapping[str, str]) -> d
         if finding.severity > Severity.NOTE:
             merged |= finding.correction
     return {key: value for key, value in merged.items() if values.get(key) != value}
-
-
-def _escape(error: ValueError) -> str:
-    return "java.lang.IllegalArgumentException: Malformed \\uxxxx encoding." if "\\u" in str(error) else ""
 
 
 def _shown(key: str, value: str) -> str:

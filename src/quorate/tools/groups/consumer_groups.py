@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, error_text
-from quorate.admin.topics import LATEST
+from quorate.admin.operations.topics import LATEST
 from quorate.admin.types import GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
 from quorate.tools.client.admin_client import add_connection, with_admin
 from quorate.tools.client.options import tool_parser

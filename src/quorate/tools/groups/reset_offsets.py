@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError
-from quorate.admin.topics import EARLIEST, LATEST
+from quorate.admin.operations.topics import EARLIEST, LATEST
 from quorate.admin.types import OffsetAndMetadata, TopicPartition
 from quorate.tools.command_line import Parser, ToolError
 from quorate.tools.times import epoch_ms, parse_datetime

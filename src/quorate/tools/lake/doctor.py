@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorate.dataclass import dataclass
-from quorate.pipeline import delta
+from quorate.pipeline.spark import delta
 
 PACKAGES: Final = {
     "pyspark": ("4.1", "4.2"),
@@ -40,7 +40,7 @@ CONNECTOR: Final = {"spark-sql-kafka-0-10_2.13": "4.1.1", "spark-token-provider-
 _INSTALL: Final = "pip install 'quorate[spark]'"
 _GIB: Final = 1 << 30
 _DRIVER_BYTES: Final = 2 * _GIB
-"""The heap of a local session (`pipeline.session`)."""
+"""The heap of a local session (`pipeline.spark.session`)."""
 _ENOUGH_BYTES: Final = 3 * _GIB
 """The heap, the rest of the JVM, and Python."""
 _ENOUGH_DISK_BYTES: Final = 5 * _GIB

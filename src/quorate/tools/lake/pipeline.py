@@ -22,13 +22,15 @@ from quorate.tools.lake.upkeep import add_upkeep
 if TYPE_CHECKING:
     from pyspark import sql
 
-    from quorate.pipeline import session, sources
+    from quorate.pipeline import lake_source
+    from quorate.pipeline.spark import session
     from quorate.pipeline.tables import lake as lakes
     from quorate.pipeline.tables import update
     from quorate.tools.client import options as client
 else:
     sql = lazy_module("pyspark.sql")
-    session, sources = lazy_modules("quorate.pipeline", "session", "sources")
+    lake_source = lazy_module("quorate.pipeline.lake_source")
+    session = lazy_module("quorate.pipeline.spark.session")
     lakes, update = lazy_modules("quorate.pipeline.tables", "lake", "update")
     client = lazy_module("quorate.tools.client.options")
 
@@ -111,7 +113,7 @@ def _reason(error: Exception) -> str:
 
 
 def _run(lake: lakes.Lake, args: argparse.Namespace) -> None:
-    with closing(sources.open_source(args.source, client.read_properties(args.command_config))) as source:
+    with closing(lake_source.open_source(args.source, client.read_properties(args.command_config))) as source:
         while True:
             done = update.update(lake, source, args.cluster, report=lambda text: print(text, flush=True))
             if not args.follow:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, error_text
 from quorate.admin.metadata_log import LEADER_ERRORS, MetadataObserver
+from quorate.admin.quorum_log import QuorumLog
 from quorate.admin.types import (
     FETCHING_MS,
     ConfigEntry,
@@ -43,7 +44,6 @@ from quorate.tools.operations.description import (
 from quorate.tools.operations.registrations import registrations_since
 from quorate.tools.reassign.throttles import TOPIC_LEVEL
 from quorate.tools.shell.nodes import Control
-from quorate.tools.shell.quorum_log import QuorumLog
 from quorate.tools.shell.source import Replay, Timeline
 
 if TYPE_CHECKING:

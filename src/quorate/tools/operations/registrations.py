@@ -6,7 +6,7 @@ a snapshot (`metadata.max.retention.ms` and `.bytes`), usually for days.
 
 from __future__ import annotations
 
-from quorate.admin.metadata_log import MAX_FETCH_BYTES, MetadataObserver
+from quorate.admin.metadata_log import MAX_FETCH_BYTES, MetadataObserver, first_readable_offset
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import RegisterBrokerRecord, RegisterControllerRecord
@@ -26,7 +26,7 @@ async def registrations_since(
 
     Raises KafkaError, NetError and MetadataError.
     """
-    low = start + 1  # to read the first offset, the epoch of the snapshot before it is needed
+    low = first_readable_offset(start)
     high = end
     while low < high:  # finds the first batch that is not older
         middle = (low + high) // 2

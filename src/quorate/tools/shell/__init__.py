@@ -2,7 +2,6 @@
 
     metadata_shell  the tool: options, one command or the interactive shell
     source          reads the metadata from a snapshot, a segment or a metadata log directory
-    quorum_log      fetches the metadata log of a running quorum
     follower        the metadata of a running quorum, kept up to date
     nodes           the tree of directories and files that shows an image
     texts           registrations and other objects as text
@@ -11,5 +10,5 @@
     columns         names in columns
     interactive     reads lines, with completion and history
 
-`quorate.tools.changes` and `quorate.tools.operations` import `source` and `quorum_log`.
+`quorate.tools.changes` and `quorate.tools.operations` import `source`.
 """

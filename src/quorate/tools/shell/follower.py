@@ -13,10 +13,10 @@ from contextlib import suppress
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import error_text
 from quorate.admin.metadata_log import MetadataObserver
+from quorate.admin.quorum_log import QuorumLog
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.tools.command_line import ToolError
 from quorate.tools.shell.nodes import Control
-from quorate.tools.shell.quorum_log import QuorumLog
 from quorate.tools.shell.source import Metadata, Replay
 
 RETRY_S = 0.1
@@ -59,7 +59,7 @@ class Follower:
         return f"(the quorum is away, this is the metadata up to offset {last}: {error_text(lost)})"
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops following the quorum, and waits for the thread."""
         with suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()

@@ -11,31 +11,30 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.image import EMPTY_WITHOUT_INDEXES
 from quorate.metadata.loader import apply_committed, load_snapshot
 from quorate.metadata.snapshot import Snapshot, SnapshotBatch, parse_name, read_snapshot
-from quorate.pipeline.layout import scan
+from quorate.pipeline.directories.layout import NoMetadataLogError, scan
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.records.batch import control_records, iter_batches, metadata_values, verify_crc
 from quorate.records.control import ControlRecordType, KRaftVersionRecord, VotersRecord
 from quorate.tools.command_line import ToolError
 from quorate.tools.shell.nodes import Control
 
+if TYPE_CHECKING:
+    from quorate.admin.quorum_log import SnapshotOfLeader
+
 Metadata = tuple[MetadataImage, Control]
 
+_WHICH_DIRECTORY = "Name the directory of metadata.log.dir, or one of log.dirs."
 
-@dataclass(slots=True, frozen=True)
-class SnapshotOfLeader:
-    """A snapshot that a leader sends, and the log that it has."""
 
-    end_offset: int
-    epoch: int
-    log_start_offset: int
-    leader_epoch: int
+class NoMetadataError(ToolError):
+    """A directory has no metadata log."""
 
 
 def from_file(path: Path) -> Metadata:
@@ -51,7 +50,7 @@ def from_file(path: Path) -> Metadata:
 
 
 def from_directory(path: Path) -> Metadata:
-    """Reads the last snapshot of a metadata log and the log after it. Raises ToolError.
+    """Reads the last snapshot of a metadata log and the log after it. Raises ToolError, NoMetadataError.
 
     `path` is `__cluster_metadata-0`, or the directory in which that is.
     """
@@ -64,8 +63,10 @@ def from_directory(path: Path) -> Metadata:
             metadata = _from_snapshot(Path(last.path))
             start = last.end_offset
         return _with_log(metadata, [Path(segment.path) for segment in found.segments], start)
+    except NoMetadataLogError as error:
+        raise NoMetadataError(f"{error}. {_WHICH_DIRECTORY}") from error
     except FileNotFoundError as error:
-        raise ToolError(f"{error}. Name the directory of metadata.log.dir, or one of log.dirs.") from error
+        raise ToolError(f"{error}. {_WHICH_DIRECTORY}") from error
     except OSError as error:
         raise ToolError(f"Cannot read {path}: {error.strerror}") from error
     except MetadataError as error:
@@ -210,8 +211,9 @@ class Replay:
             batches = self._timeline.added(batches)
         self.image = apply_committed(self.image, batches)
 
-    def load(self, snapshot: Snapshot, found: SnapshotOfLeader) -> None:
+    def load(self, data: memoryview, found: SnapshotOfLeader) -> None:
         """Replaces the image by a snapshot, after which the log continues. Raises MetadataError."""
+        snapshot = read_snapshot(data)
         self.image, control = image_of(snapshot, found.end_offset, found.epoch)
         self._log = LogReader(control, found.end_offset)
         if self._timeline is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import KafkaError, NetError, error_text
-from quorate.admin.topics import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from quorate.admin.operations.topics import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from quorate.admin.types import TopicPartition
 from quorate.tools.client.admin_client import add_connection, with_admin
 from quorate.tools.client.options import INTERNAL_TOPICS, name_filter, tool_parser

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from quorate.broker.coordinators.group.classic_group import (
+from quorate.broker.coordinators.group.classic.classic_group import (
     ClassicGroup,
     ClassicGroupMember,
     ClassicGroupState,

@@ -12,9 +12,9 @@ from itertools import islice
 
 from immutables import Map
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.member_timers import MemberTimers
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
-from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     Caller,
     GroupRecord,

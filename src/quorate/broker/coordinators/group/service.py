@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quorate.broker.authorized_operations import GROUP_OPERATIONS
 from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import Answer
-from quorate.broker.coordinators.group.classic_group import UNKNOWN_MEMBER_ID
-from quorate.broker.coordinators.group.classic_responses import join_error
+from quorate.broker.coordinators.group.classic.classic_group import UNKNOWN_MEMBER_ID
+from quorate.broker.coordinators.group.classic.classic_responses import join_error
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
 from quorate.broker.coordinators.group.model import Caller, GroupCounts
-from quorate.broker.coordinators.group.offset_requests import OffsetRequests
 from quorate.broker.coordinators.group.record_serde import decode_record, encode_record
+from quorate.broker.coordinators.group.requests.offset_requests import OffsetRequests
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.high_watermark import Replicas
 from quorate.broker.coordinators.partitioning import partition_for
@@ -45,10 +45,10 @@ from quorate.protocol.messages.list_groups import ListGroupsResponse
 from quorate.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from quorate.broker.coordinators.group import small_heartbeat
+    from quorate.broker.coordinators.group.requests import small_heartbeat
     from quorate.net.dispatch import FrameHandler, FrameSource, Handler, RequestContext
 else:
-    small_heartbeat = lazy_module("quorate.broker.coordinators.group.small_heartbeat")
+    small_heartbeat = lazy_module("quorate.broker.coordinators.group.requests.small_heartbeat")
 
 GROUPS_AT_ONCE = 50
 """Groups of a request that are handled in one turn of the event loop, in a millisecond at most."""

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
-from quorate.broker.coordinators.group.classic_responses import unsupported_group_tombstones
+from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.classic.classic_responses import unsupported_group_tombstones
+from quorate.broker.coordinators.group.classic.group_metadata_manager import GroupMetadataManager
+from quorate.broker.coordinators.group.classic.member_timers import MemberTimers
+from quorate.broker.coordinators.group.classic.rebalance import Rebalancer
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
-from quorate.broker.coordinators.group.group_metadata_manager import GroupMetadataManager
-from quorate.broker.coordinators.group.member_timers import MemberTimers
 from quorate.broker.coordinators.group.model import (
     GroupCounts,
     GroupRecord,
@@ -31,7 +32,6 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
     OffsetMetadataManager,
     TopicsDeletion,
 )
-from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.timer_events import TimerEvent
 from quorate.broker.coordinators.result import After, CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID

@@ -11,7 +11,7 @@ from quorate.tools.lake.report.contents import Section
 
 
 def changes_section(asking: Asking, title: str) -> Section:
-    """Who changed what."""
+    """Shows how many records each author wrote, and in which changes."""
     by_author = changes.authors(*asking.of)
     table = asking.table(
         "The most records first", by_author, changes.AUTHORS, ["-records", "record"], "changes --total"

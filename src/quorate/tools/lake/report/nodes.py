@@ -65,7 +65,7 @@ def brokers_section(asking: Asking, title: str) -> Section:
 
 
 def recovery_section(asking: Asking, title: str) -> Section:
-    """Failures of brokers."""
+    """Shows the failures of brokers, and how long the cluster took to recover."""
     away = recovery.recovery(*asking.of)
     totals = rows_of(
         away.groupBy("kind").agg(
@@ -107,7 +107,7 @@ def recovery_section(asking: Asking, title: str) -> Section:
 
 
 def quorum_section(asking: Asking, title: str) -> Section:
-    """Controllers and voters."""
+    """Shows the failovers of the active controller, and changes of the voters."""
     elections = quorum.failovers(*asking.of)
     rows = rows_of(elections.orderBy(f.desc("led_s")).limit(BARS))
     changed = [row for row in rows if row["before"] not in (None, row["controller_id"])]

@@ -111,7 +111,7 @@ def isr_section(asking: Asking, title: str) -> Section:
 
 
 def leaders_section(asking: Asking, title: str) -> Section:
-    """Elections."""
+    """Shows the elections of leaders, preferred and unclean ones apart."""
     rows = rows_of(
         leaders.leader_changes(*asking.of, asking.unit)
         .groupBy("time")

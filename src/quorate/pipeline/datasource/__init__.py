@@ -1,0 +1,11 @@
+"""The PySpark data source `quorate_metadata`.
+
+    source    the data source, and its reader of tables
+    options   its options
+    columns   its columns, and the choice among them
+    bounds    bounds of offset and time, and what happens about damage
+    pushdown  what the filters of a query say about these bounds
+    tasks     what the tasks of Spark read
+
+Users import `source`. `decoder` and `live` share `columns`, `bounds` and `options`.
+"""

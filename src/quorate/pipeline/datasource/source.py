@@ -1,0 +1,145 @@
+"""The PySpark data source `quorate_metadata`, which reads the records of metadata logs in parallel, from
+directories or from a running quorum, as a table or as a stream. `quorate.pipeline.datasource.options` lists its options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from quorate.lazy import lazy_module
+from quorate.pipeline.datasource.columns import COMMITTED, TYPED_COLUMNS, ddl
+from quorate.pipeline.datasource.options import OF_STREAMS, OF_TABLES, Options, parse_options
+from quorate.pipeline.datasource.pushdown import push_filters
+from quorate.pipeline.datasource.tasks import FileTask, RangeTask, read_task
+from quorate.pipeline.directories.committed import committed_end
+from quorate.pipeline.directories.copies import find_copies, merge
+from quorate.pipeline.directories.layout import group, slices
+from quorate.pipeline.live.offsets import Start, StreamOffset
+from quorate.pipeline.live.stream import MetadataStreamReader
+from quorate.pipeline.live.tail import QuorumTail
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:  # only the tasks need it, not the driver
+    pa = lazy_module("pyarrow")
+
+_OF_ONE_KIND: Final = frozenset(name.lower() for name in (*OF_STREAMS, *OF_TABLES))
+
+
+class MetadataLogSource(DataSource):
+    """The data source. `spark.dataSource.register(MetadataLogSource)` registers it, and
+    `spark.read.format("quorate_metadata").load(DIRECTORY)` reads from it. With `readStream` it is a stream.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "quorate_metadata"
+
+    def schema(self) -> str:
+        """The columns, which are the same for a table and a stream."""
+        given = {name: value for name, value in self.options.items() if name not in _OF_ONE_KIND}
+        return parse_options(given).selection.ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = _with_schema(parse_options(self.options), schema)
+        reader = FilteringReader if options.filter_pushdown else MetadataLogReader
+        return reader(options)
+
+    def streamReader(self, schema: StructType) -> MetadataStreamReader:
+        return MetadataStreamReader(_with_schema(parse_options(self.options, stream=True), schema))
+
+
+class MetadataLogReader(DataSourceReader):
+    """Plans the tasks on the driver by names and sizes of files, or by the offsets of a quorum's log. The tasks
+    decode the records."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        if options.controllers is not None:
+            return list(_quorum_tasks(options)) or [FileTask([])]
+        copies = find_copies(options.paths, options.files)
+        layout = merge(copies)
+        snapshots = layout.chosen_snapshots(options.snapshots)
+        if options.complete:
+            layout.check_complete(options.bounds.first_offset, options.snapshots)
+        found = slices(
+            layout,
+            snapshots=snapshots,
+            start_offset=options.bounds.first_offset,
+            end_offset=options.bounds.end_offset,
+            slice_bytes=options.slice_bytes,
+            committed=committed_end(copies, options.files) if options.selection.has_any([COMMITTED]) else 0,
+            files=options.files,
+        )
+        return [FileTask(parts) for parts in group(found, options.slice_bytes)] or [FileTask([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._options)
+
+
+class FilteringReader(MetadataLogReader):
+    """A reader that uses the filters of the query. Spark refuses a reader with this method unless
+    `spark.sql.python.filterPushdown.enabled` is true, so it is a class and an option of its own."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Uses what filters say about offsets, times and types to read less. Spark evaluates them again."""
+        self._options = push_filters(self._options, filters)
+        return filters
+
+
+def _quorum_tasks(options: Options) -> Iterator[InputPartition]:
+    """The tasks that read a quorum's log up to its high watermark."""
+    assert options.controllers is not None
+    first, end = options.bounds.first_offset, options.bounds.end_offset
+    with closing(QuorumTail(options.controllers, options.client, options.offsets_per_task)) as tail:
+        start = tail.first(StreamOffset(first) if first else Start.EARLIEST)
+        committed = tail.first(Start.LATEST)
+        last = committed if end is None else replace(committed, offset=min(end, committed.offset))
+        if start.offset >= last.offset:
+            return
+        tasks = tail.plan(start, last)
+        if options.complete:
+            _check_complete(tasks, options)
+        yield from tasks
+
+
+def _check_complete(tasks: Sequence[InputPartition], options: Options) -> None:
+    """Raises ValueError if a quorum's log has lost its start, and its snapshot is not the wanted one."""
+    for task in tasks:
+        assert isinstance(task, RangeTask)
+        end = task.wanted.end
+        if task.wanted.begins_with_snapshot and options.snapshots != str(end):
+            raise ValueError(
+                f"the log of {options.controllers} begins with the snapshot {end}, after startOffset "
+                f"{options.bounds.first_offset}"
+            )
+
+
+def _with_schema(options: Options, schema: StructType) -> Options:
+    """The options with the columns of a schema. Raises ValueError if a column has another type."""
+    options = options.with_columns(_columns(schema))
+    expected = [f"{name}:{ddl(options.selection.kind(name))}" for name in options.selection.columns]
+    if schema.simpleString() != f"struct<{','.join(expected)}>":
+        raise ValueError(f"the schema of these columns is {', '.join(expected)}")
+    return options
+
+
+def _columns(schema: StructType) -> str:
+    """The columns of a schema, as the option `columns` names them."""
+    names: list[str] = []
+    for column in schema.fields:
+        kind: Any = column.dataType
+        if column.name in TYPED_COLUMNS and isinstance(kind, StructType):
+            names += [f"{column.name}.{inner.name}" for inner in kind.fields]
+        else:
+            names.append(column.name)
+    return ",".join(names)

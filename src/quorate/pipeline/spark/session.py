@@ -1,0 +1,53 @@
+"""Creates a local Spark session for one command: no web server, few shuffle partitions, UTC."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from quorate.pipeline.datasource.source import MetadataLogSource
+from quorate.pipeline.spark.connector import CONNECTOR, JAVA_OPTIONS
+from quorate.pipeline.spark.delta import DELTA, DELTA_SETTINGS
+from quorate.pipeline.spark.jars import jar_settings
+
+SHORT_JOB = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A short job gains more from a fast start than from the last level of compilation."""
+
+LONG_JOB = "-XX:+UseParallelGC"
+
+
+def local_session(
+    name: str, *, cores: int | None = None, lake: bool = False, topics: bool = False, long: bool = False
+) -> SparkSession:
+    """Returns the session of this process, or creates one, and registers the data source. With `lake`, the
+    session has Delta Lake, and with `topics` Spark's Kafka connector. `long` is for jobs of minutes."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging = (Path(__file__).parent / "log4j2.properties").as_uri()
+    threads = cores or min(4, os.cpu_count() or 2)
+    builder = (
+        SparkSession.builder.master(f"local[{threads}]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", str(threads))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{LONG_JOB if long else SHORT_JOB} {JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}",
+        )
+    )
+    libraries = [library for library, wanted in ((DELTA, lake), (CONNECTOR, topics)) if wanted]
+    settings = {**jar_settings(libraries), **(DELTA_SETTINGS if lake else {})}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(MetadataLogSource)
+    return session

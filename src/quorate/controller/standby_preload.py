@@ -37,6 +37,8 @@ RAFT_KEYS = (
 
 MODULES = (
     "quorate.protocol.compiler",
+    "quorate.raft.runtime.wire.requests",
+    "quorate.raft.runtime.wire.replies",
     "quorate.protocol.messages.incremental_alter_configs",
     "quorate.protocol.messages.api_versions",
     "quorate.controller.requests.envelope",

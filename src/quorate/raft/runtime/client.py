@@ -27,7 +27,6 @@ from quorate.raft.runtime.interfaces import Clock, LoopClock, Transport
 from quorate.raft.runtime.metrics import Metric, RaftMeters, ignored_static_voters, raft_metrics
 from quorate.raft.runtime.responses import InboundRequest, UpgradeToken
 from quorate.raft.runtime.transport import NetTransport
-from quorate.raft.runtime.wire.requests import decode_request
 from quorate.raft.storage.metadata_log import MetadataLog
 from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.quorum_state import QuorumStateFile
@@ -37,8 +36,10 @@ from quorate.raft.types import Address, CommittedBatch, LeaderAndEpoch, NotLeade
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
+    from quorate.raft.runtime.wire import requests
     from quorate.raft.storage.snapshots import writer as snapshot_writer
 else:
+    requests = lazy_module("quorate.raft.runtime.wire.requests")  # the only voter needs no messages
     snapshot_writer = lazy_module("quorate.raft.storage.snapshots.writer")
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ class RaftClient:
         response comes later."""
         if self.failure is not None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata log is closed")
-        decoded = decode_request(request, ctx.api_version)
+        decoded = requests.decode_request(request, ctx.api_version)
         if isinstance(decoded, Response):
             return decoded
         token = InboundRequest(request, ctx.api_version, ctx.listener)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_modules
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import EncodeError
 from quorate.raft.core import messages as m
@@ -16,13 +17,14 @@ from quorate.raft.core.membership.voter_changes import REMOVE_TIMEOUT_S
 from quorate.raft.rate_limited_log import RateLimitedLog
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.wire.partition import WireError
-from quorate.raft.runtime.wire.replies import decode_response
-from quorate.raft.runtime.wire.requests import encode_request
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
     from quorate.raft.config import RaftConfig
     from quorate.raft.runtime.interfaces import Transport
+    from quorate.raft.runtime.wire import replies, requests
+else:
+    replies, requests = lazy_modules("quorate.raft.runtime.wire", "replies", "requests")
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class RequestSender:
     def send(self, out: Outgoing) -> bool:
         """Sends a request. Returns False if it is not written yet, because a connection must be opened
         first."""
-        message = encode_request(out.request)
+        message = requests.encode_request(out.request)
         loop = asyncio.get_running_loop()
         try:
             answer = self._transport.post(out.to.address, message, self._timeout_s(out.request))
@@ -95,7 +97,7 @@ class RequestSender:
     def _read(self, out: Outgoing, response: Response) -> m.Reply | m.Failure:
         self._reachability.answered(out.to.address)
         try:
-            return decode_response(response, out.request, self._config.listener_name)
+            return replies.decode_response(response, out.request, self._config.listener_name)
         except (WireError, ValueError) as e:
             return self._failure(out, e)
 

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.core import messages as m
-from quorate.raft.runtime.wire.replies import encode_quorum, encode_reply
 from quorate.raft.storage.offload import in_thread
 
 if TYPE_CHECKING:
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from quorate.raft.runtime.delivery import Delivery
     from quorate.raft.runtime.interfaces import Clock
     from quorate.raft.runtime.peer_monitor import PeerMonitor
+    from quorate.raft.runtime.wire import replies
     from quorate.raft.storage.metadata_log import MetadataLog
     from quorate.raft.types import ReplicaKey
+else:
+    replies = lazy_module("quorate.raft.runtime.wire.replies")
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +87,9 @@ class Responder:
         if isinstance(reply, m.QuorumReply):
             if reply.error != ErrorCode.NONE:
                 reply.message = self._peer_monitor.no_leader_reason(self._state, self._clock.now())
-            token.finish(encode_quorum(reply, token.version, self._wall_ms, self._uncommitted_voters()))
+            token.finish(
+                replies.encode_quorum(reply, token.version, self._wall_ms, self._uncommitted_voters())
+            )
             return
         records: object = None
         try:
@@ -96,7 +101,7 @@ class Responder:
             logger.error("[RaftClient id=%d] cannot read for a peer: %s", self._state.me.id, e)
             reply.error = ErrorCode.UNKNOWN_SERVER_ERROR
         endpoint = self._state.leader_address(token.listener)
-        token.finish(encode_reply(reply, token.request, token.version, endpoint, records))
+        token.finish(replies.encode_reply(reply, token.request, token.version, endpoint, records))
 
     async def _compare_prefix(self, reply: m.SnapshotReply) -> None:
         """Compares the begin of the snapshot with that of the sender, in a thread: the file may be large."""

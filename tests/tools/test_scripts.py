@@ -128,6 +128,21 @@ def test_an_interrupt_while_the_interpreter_ends_is_no_traceback() -> None:
     assert interrupted("nothing", "storage", "random-uuid", before=late)[0] == 130
 
 
+def test_an_interrupt_during_a_finalizer_is_not_lost() -> None:
+    finalizer = """
+class Late:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+class Drops:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shutil":  # argparse imports it when it is used
+            Late()
+sys.meta_path.insert(0, Drops())
+"""
+    words = ["--bootstrap-server", "127.0.0.1:1", "--list"]
+    assert interrupted("nothing", "topics", *words, before=finalizer) == (130, "")
+
+
 def test_an_interrupt_that_the_parent_ignores_is_ignored() -> None:
     status, output = interrupted(
         "argparse", "topics", "--version", before="signal.signal(signal.SIGINT, signal.SIG_IGN)"

@@ -7,11 +7,11 @@ what it has, and continues with the next leader.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.admin.errors import KafkaError, NetError
 from quorate.admin.metadata_log import LEADER_ERRORS, Fetched, MetadataObserver, first_readable_offset
+from quorate.dataclass import dataclass
 from quorate.protocol.metadata_partition import METADATA_TOPIC
 
 MAX_WAIT_MS = 500

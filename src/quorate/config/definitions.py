@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint
 from quorate.controller.config_schema import ConfigSchema
+from quorate.dataclass import dataclass
 from quorate.metadata.features import supported_features
 from quorate.protocol.schema import Data
 

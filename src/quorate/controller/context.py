@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
 from quorate.controller.replication.directories import is_online
+from quorate.dataclass import dataclass
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES, FIRST_TRANSACTIONS
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.config_resource import ConfigResourceType

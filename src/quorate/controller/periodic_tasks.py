@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.controller.clock import NEVER
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.metadata.image.topics import TopicsImage
 from quorate.metadata.records import NoOpRecord

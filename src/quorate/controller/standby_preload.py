@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from quorate.controller.requests.routes import WRITES, write_handler
+from quorate.dataclass import compile_constructors
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.headers import RequestHeader
 from quorate.protocol.schema import Struct
@@ -52,6 +53,8 @@ RECORDS = (
 )  # fmt: skip
 """The records that an active controller writes sooner or later, each in its newest version."""
 
+PACKAGES = ("quorate.raft", "quorate.controller", "quorate.metadata")
+"""The packages whose dataclasses an active controller uses."""
 
 FORWARDED = ApiKey.CREATE_TOPICS
 """The request that clients are most likely to repeat at once. Brokers forward it in the client's version."""
@@ -114,6 +117,8 @@ def pieces() -> Iterator[None]:
         record.encoder(record.MAX_VERSION)
         yield
         yield from constructors(record)
+    for package in PACKAGES:
+        yield from compile_constructors(package)
 
 
 class StandbyPreload:

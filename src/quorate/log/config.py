@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from quorate.dataclass import dataclass
 from quorate.records.batch import TimestampType
 from quorate.records.compression import Compression
 

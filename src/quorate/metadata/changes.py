@@ -8,9 +8,9 @@ the reason itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.loader import Batch

@@ -8,8 +8,8 @@ controller checks changes of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 
 METADATA_VERSION = "metadata.version"

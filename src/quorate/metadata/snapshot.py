@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record

@@ -18,10 +18,10 @@ import logging
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.net.errors import ProtocolViolation
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
+
+from quorate.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,7 +7,6 @@ controllers://HOST:PORT[,...]   a live quorum
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.bounds import Bounds
 from quorate.pipeline.datasource.columns import select
 from quorate.pipeline.datasource.options import CLIENT_PREFIX, parse_options

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from quorate.dataclass import dataclass
 
 NONE = -1
 """Stands for no broker."""

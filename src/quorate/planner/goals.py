@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.planner.request import Request
 from quorate.planner.state import UNRACKED, State
 

@@ -11,8 +11,9 @@ The same input gives the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quorate.dataclass import dataclass
 from quorate.planner.balance import Balancer
 from quorate.planner.cluster import NONE, Cluster, PlanError
 from quorate.planner.goals import Goals

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from quorate.dataclass import dataclass
 
 MOST_PARTITIONS = 5_000
 """Of a wave without data: what a controller changes in one request (MAX_RECORDS_PER_USER_OP is 10,000)."""

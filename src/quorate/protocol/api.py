@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct as Packing
 from typing import Any, Final
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.headers import RequestHeader, ResponseHeader

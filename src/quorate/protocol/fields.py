@@ -8,9 +8,9 @@ struct and message classes, so that `schema` can import the compilers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
+from quorate.dataclass import dataclass
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.primitives import Buffer, Records
 

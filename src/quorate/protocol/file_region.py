@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Protocol
+
+from quorate.dataclass import dataclass
 
 
 class HasFileno(Protocol):

@@ -6,9 +6,10 @@ Times are in seconds and sizes in bytes. The defaults are those of Kafka's `Quor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.raft.types import (
     ASK_FETCH_BYTES,
     ASK_SNAPSHOT_BYTES,

@@ -8,10 +8,11 @@ voter set without one).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import uuid_text
 

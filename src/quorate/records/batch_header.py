@@ -24,9 +24,9 @@ offset size field                  meaning
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 
+from quorate.dataclass import dataclass
 from quorate.records.compression import Compression
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.varint import Buffer

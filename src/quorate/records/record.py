@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quorate.dataclass import dataclass
 from quorate.protocol.primitives import text
 from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import Buffer, decode, decode_long, encode

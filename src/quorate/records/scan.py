@@ -15,8 +15,8 @@ bytes take 63 us instead of 960.)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import decode, decode_long
 

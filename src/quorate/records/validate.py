@@ -9,10 +9,10 @@ offsets are not contiguous.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import (
     CURRENT_MAGIC,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+
+from quorate.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

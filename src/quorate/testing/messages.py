@@ -7,7 +7,9 @@ one. The node confirms it with an empty line.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
+
+from quorate.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

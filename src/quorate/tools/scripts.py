@@ -5,11 +5,10 @@ exits, Ctrl-C ends the process at once with status 130. Otherwise it would print
 of an import.
 """
 
-from __future__ import annotations
-
-try:
+try:  # nothing is imported before: `__future__` too is a module, in which Ctrl-C would be a traceback
     import os
     import signal
+    import sys
     from collections.abc import Callable
     from importlib import import_module
 except KeyboardInterrupt:
@@ -26,6 +25,7 @@ def _script(module: str) -> Callable[[], int]:
             if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
                 return _main(module)()  # the parent ignores SIGINT, as `nohup` and `&` in a script do
             signal.signal(signal.SIGINT, _exit_at_once)
+            sys.unraisablehook = _unraisable
             main = _main(module)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             status = main()
@@ -45,6 +45,14 @@ def _main(module: str) -> Callable[[], int]:
 
 def _exit_at_once(number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
+
+
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Ends the process if Ctrl-C came during a finalizer or a callback of the interpreter, which does not pass
+    exceptions on. Otherwise it would be lost."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+    sys.__unraisablehook__(unraisable)
 
 
 MODULES = {

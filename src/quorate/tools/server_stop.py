@@ -15,10 +15,10 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.tools.command_line import Parser, ToolError, run
 

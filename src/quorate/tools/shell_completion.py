@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module, metadata
 from shlex import quote
 
+from quorate.dataclass import dataclass
 from quorate.tools import scripts
 from quorate.tools.command_line import parser_of
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode
 
 Token = Hashable

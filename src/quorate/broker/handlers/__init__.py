@@ -16,10 +16,10 @@ the group coordinator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from quorate.dataclass import dataclass
 from quorate.protocol.api import ApiKey
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ an alias of a key (`log.retention.hours` for `log.retention.ms`) is described as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.dynamic_configs import DynamicConfigFilter, broker_aliases, effective_value
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.dataclass import dataclass
 from quorate.log.config import LogConfig
 
 if TYPE_CHECKING:

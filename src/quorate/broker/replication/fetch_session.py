@@ -8,10 +8,11 @@ that returned data moves to the end, so that each gets its turn under a response
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from quorate.broker.replication.quiet_partitions import QuietPartitions
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.broker.replication.replica_selector import LEADER, preferred_read_replica
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 

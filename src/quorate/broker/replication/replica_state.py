@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ have read. So a rate is exceeded by one Fetch at most, and the next ones pay for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.config.dynamic_configs import valid_values
+from quorate.dataclass import dataclass
 from quorate.protocol.config_resource import ConfigResourceType
 
 if TYPE_CHECKING:

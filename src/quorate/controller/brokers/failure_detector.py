@@ -26,11 +26,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from quorate.controller.brokers.sessions import Session
 from quorate.controller.clock import NEVER
+from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import BrokerRegistration
 
 Address = tuple[str, int]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from quorate.controller.changes.batched_change import Continuation
+from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import BrokerRegistration
 
 Session = tuple[int, int]

@@ -8,9 +8,9 @@ transaction if it is too large for that.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from quorate.dataclass import dataclass
 from quorate.protocol.schema import Data
 
 R = TypeVar("R")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 

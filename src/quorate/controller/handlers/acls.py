@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from quorate.controller.context import View
+from quorate.dataclass import dataclass
 from quorate.metadata.image.small_images import AclsImage
 from quorate.metadata.records import AccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

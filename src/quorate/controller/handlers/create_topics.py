@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
 from quorate.controller.config_schema import Entry
@@ -24,6 +23,7 @@ from quorate.controller.replication.new_partitions import (
 )
 from quorate.controller.replication.placement import Racks
 from quorate.controller.topic_names import Collisions, invalid_reason
+from quorate.dataclass import dataclass
 from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import TopicRecord
 from quorate.protocol.config_resource import ConfigResourceType

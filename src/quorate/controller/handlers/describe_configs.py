@@ -7,7 +7,7 @@ from collections.abc import Callable
 from quorate import log_levels
 from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef
-from quorate.config.dynamic_configs import broker_aliases, broker_definition
+from quorate.config.dynamic_configs import DynamicConfigs, broker_aliases, broker_definition
 from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.controller.config import ControllerConfig
@@ -107,22 +107,23 @@ def _topic(image: MetadataImage, name: str, config: ControllerConfig) -> list[_D
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     if name not in image.topics.by_name:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    own = image.configs.topic(name)
+    own, applied = image.configs.topic(name), config.schema.dynamic(image.configs)
     described: list[_Described] = []
     for entry in config.schema.effective_topic_configs(image.configs, own):
         definition = TOPIC_CONFIGS[entry.name]
         synonyms = [entry] if entry.source == DYNAMIC_TOPIC else []
         for key in definition.synonyms[:1]:
-            synonyms += _broker_values(image, key, config)
+            synonyms += _broker_values(applied, key, config)
         described.append((definition, synonyms, entry, False))
     return described
 
 
-def _broker_values(image: MetadataImage, key: str, config: ControllerConfig) -> list[Entry]:
-    """The values of a broker key and of its synonyms from all sources, in the order of precedence."""
+def _broker_values(applied: DynamicConfigs, key: str, config: ControllerConfig) -> list[Entry]:
+    """The values of a broker key and of its synonyms from all sources, in the order of precedence. `applied`
+    are the dynamic configurations of this node."""
     definition = broker_definition(key)
     sensitive = definition is None or definition.sensitive
-    aliases, applied = broker_aliases(key), config.schema.dynamic(image.configs)
+    aliases = broker_aliases(key)
     found = [
         Entry(alias, values[alias], source, sensitive)
         for values, source in (
@@ -148,7 +149,7 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
     applied = config.schema.dynamic(image.configs)
     if not name:
         for key in sorted(applied.default):
-            values = [e for e in _broker_values(image, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
+            values = [e for e in _broker_values(applied, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
             described.append((broker_definition(key), values, values[0], key not in DYNAMIC_BROKER_CONFIGS))
         return described
     if (node_id := parse_node_id(name)) is None:
@@ -162,7 +163,7 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
         definition = broker_definition(key)
         if definition is not None and definition.internal:
             continue
-        values = _broker_values(image, key, config)
+        values = _broker_values(applied, key, config)
         entry = values[0] if values else Entry(key, None, DEFAULT, definition is None or definition.sensitive)
         described.append((definition, values, entry, key not in DYNAMIC_BROKER_CONFIGS))
     return described
@@ -182,9 +183,10 @@ def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_D
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
     own = image.configs.get(ConfigResourceType.GROUP, name)
+    applied = config.schema.dynamic(image.configs)
     described: list[_Described] = []
     for key, definition in sorted(GROUP_CONFIGS.items()):
-        synonyms = _group_defaults(image, definition, config)
+        synonyms = _group_defaults(applied, definition, config)
         is_set = any(entry.source != DEFAULT for entry in synonyms)
         if definition.internal and key not in own and not is_set:
             continue
@@ -198,11 +200,11 @@ def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_D
     return described
 
 
-def _group_defaults(image: MetadataImage, definition: ConfigDef, config: ControllerConfig) -> list[Entry]:
+def _group_defaults(applied: DynamicConfigs, definition: ConfigDef, config: ControllerConfig) -> list[Entry]:
     """The values of the broker key that gives the default of a group's key, in the order of precedence, or
     the default of a key without one."""
     for key in definition.synonyms:
-        return _broker_values(image, key, config)
+        return _broker_values(applied, key, config)
     if definition.default is None:
         return []
     return [Entry(definition.name, definition.default, DEFAULT, definition.sensitive)]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.log import properties_text
 from quorate.log.files import write_atomically
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY

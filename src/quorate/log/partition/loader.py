@@ -14,8 +14,9 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quorate.dataclass import dataclass
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.errors import CheckpointError, CorruptIndexError, NotALogError
 from quorate.log.partition.epoch_cache import EpochCache

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quorate.dataclass import dataclass
 from quorate.protocol.file_region import FileRegion
 from quorate.records.batch import BatchHeader
 

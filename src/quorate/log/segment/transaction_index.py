@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFiles, write_all
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from immutables import Map
+
+from quorate.dataclass import dataclass
 
 UnknownTags = tuple[tuple[int, bytes], ...]
 """Tagged fields that this version does not know, as pairs of tag and bytes in ascending order."""

@@ -6,11 +6,12 @@ images. These modules import this one; this module imports none of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from immutables import Map
 
+from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import ClusterImage, UnknownTags
 from quorate.metadata.image.small_images import (
     AclsImage,

@@ -8,11 +8,12 @@ fields. Such a record must never be modified.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from immutables import Map
 
+from quorate.dataclass import dataclass
 from quorate.metadata.features import METADATA_VERSION
 from quorate.protocol.config_resource import ConfigResourceType
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from immutables import Map
 
+from quorate.dataclass import dataclass
 from quorate.metadata.image.encoded import count_leaders
 from quorate.metadata.image.partition_table import PartitionTable
 from quorate.metadata.image.partitions import NO_LEADER, PartitionImage

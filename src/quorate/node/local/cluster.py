@@ -19,11 +19,12 @@ import errno
 import json
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import shown_address, shown_host
+from quorate.dataclass import dataclass
 from quorate.log import properties_text
 from quorate.log.directories import meta_properties
 from quorate.log.directories.lock import DirLock, DirLockedError, LockFileError

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from quorate.config.listeners import shown_address
+from quorate.dataclass import dataclass
 from quorate.protocol.uuids import ZERO_UUID, is_reserved, parse_uuid, uuid_text
 
 K = TypeVar("K")

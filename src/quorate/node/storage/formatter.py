@@ -12,10 +12,11 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
+from quorate.dataclass import dataclass
 from quorate.log.directories import meta_properties
 from quorate.log.directories.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.log.files import fsync_directory

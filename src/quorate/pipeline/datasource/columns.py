@@ -8,10 +8,11 @@ has the fields of PartitionRecord as its declaration in `quorate.metadata.record
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Final, TypeAlias
 
+from quorate.dataclass import dataclass
 from quorate.metadata.json import type_name
 from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol.schema import Data, FieldSpec, Struct

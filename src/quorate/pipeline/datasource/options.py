@@ -21,9 +21,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds, Mode
 from quorate.pipeline.datasource.columns import Selection, select
 from quorate.pipeline.directories.files import LOCAL, Files

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from quorate.dataclass import dataclass
 from quorate.metadata import records as r
 from quorate.pipeline.datasource.columns import ENTITY_COLUMNS, struct_kind
 from quorate.pipeline.decoder.arrays import Bytes, arrow_type, field_array

@@ -6,12 +6,12 @@ bytes of the records' headers are then compared in C, for all records at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.decoder.arrays import Bytes, Numbers
 from quorate.records.batch_header import BATCH_OVERHEAD
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import AbortTransactionRecord, NoOpRecord

@@ -7,9 +7,9 @@ columns of bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.json import default_of
 from quorate.protocol.primitives import MAX_STRING_BYTES, read_uvarint

@@ -7,12 +7,13 @@ asked for, are decoded one by one. The rows come in the order of the records.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.json import type_name
 from quorate.metadata.records import RECORD_TYPES

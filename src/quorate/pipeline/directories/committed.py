@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from quorate.dataclass import dataclass
 from quorate.metadata.stored_voters import latest_voters
 from quorate.pipeline.directories.copies import Copy
 from quorate.pipeline.directories.files import LOCAL, Files, is_remote

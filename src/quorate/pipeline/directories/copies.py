@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.directories.files import LOCAL, Files, Reader, is_remote, local_path
 from quorate.pipeline.directories.layout import Layout, Segment, SnapshotFile, index_path, scan
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY

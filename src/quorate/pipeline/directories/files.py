@@ -11,10 +11,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:

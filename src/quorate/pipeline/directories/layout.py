@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.metadata.snapshot import parse_name
 from quorate.pipeline.directories.files import LOCAL, Files
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY

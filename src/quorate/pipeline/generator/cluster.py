@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from quorate.dataclass import dataclass
 from quorate.metadata import records as r
 from quorate.metadata.features import FIRST_ELR_RECORDS, METADATA_VERSION, record_version
 from quorate.metadata.framing import encode_record

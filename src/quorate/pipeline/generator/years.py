@@ -4,11 +4,11 @@ configurations."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.generator.cluster import SimulatedCluster, Size
 from quorate.pipeline.generator.files import LogFiles
 from quorate.protocol.uuids import uuid_text

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.bounds import Bounds
 from quorate.pipeline.datasource.tasks import FileTask
 from quorate.pipeline.directories.committed import committed_end

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+
+from quorate.dataclass import dataclass
 
 UNKNOWN_EPOCH: Final = -1
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from quorate.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ declaration. All expressions are Spark SQL over the columns of the table `events
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 
 

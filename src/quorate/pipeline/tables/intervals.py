@@ -8,12 +8,12 @@ same rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS, ENTITY_COLUMNS, TYPED_COLUMNS
 from quorate.pipeline.tables.declaration import Effect, Entity, Rule
 

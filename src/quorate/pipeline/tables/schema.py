@@ -10,11 +10,12 @@ is new. A table that a step fills gets further columns, whose values are compute
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import SCHEMA, Lake, LakeError, Report

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.lake_source import Extent, Source
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.continuation import continuation

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts

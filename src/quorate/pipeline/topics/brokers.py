@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -11,6 +10,7 @@ from quorate.admin.errors import KafkaError, error_text
 from quorate.admin.operations.topics import EARLIEST, LATEST
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import TopicPartition
+from quorate.dataclass import dataclass
 from quorate.protocol.uuids import uuid_text
 
 

@@ -8,12 +8,13 @@ transactions make this happen once: each table keeps the number of the last batc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.tables.lake import Lake, LakeConflictError, conflicts, literal
 
 POSITIONS: Final = "topic_positions"

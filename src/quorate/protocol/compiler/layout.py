@@ -6,10 +6,11 @@ Decoder and encoder share this module, so that both see the same fields in the s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct as Packing
 from typing import Any
 
+from quorate.dataclass import dataclass
 from quorate.protocol import primitives as pr
 from quorate.protocol.errors import EncodeError
 from quorate.protocol.fields import PRIMITIVES, FieldSpec, MessageClass, StructClass

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.raft.core.messages import Peer, RaftRequest, Reply, Token
 from quorate.raft.core.voters import MembershipRecord
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch, QuorumState, Role

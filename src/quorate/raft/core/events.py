@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.raft.core.messages import Failure, Peer, RaftRequest, Reply, Token
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, LeaderAndEpoch, OffsetEpoch

@@ -7,10 +7,11 @@ always the Raft epoch.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import (

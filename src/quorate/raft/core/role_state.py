@@ -6,8 +6,9 @@ Epoch, vote and log are common to all roles: see `RaftState`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quorate.dataclass import dataclass
 from quorate.raft.core.messages import NO_FACTS, Fetch, ProbeVersions, RaftRequest, ReplicaFacts, Token
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import OffsetEpoch, ReplicaKey

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
+from quorate.dataclass import dataclass
 from quorate.raft.types import NO_DIRECTORY, Address, Endpoints, RaftError, ReplicaKey
 
 T = TypeVar("T")

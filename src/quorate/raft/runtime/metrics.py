@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.dataclass import dataclass
 from quorate.metrics import Reservoir
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.core.leader import OBSERVER_SESSION_S

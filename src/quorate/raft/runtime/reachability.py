@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.raft.runtime.interfaces import Clock
 from quorate.raft.types import Address
 

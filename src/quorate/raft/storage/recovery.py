@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.errors import CheckpointError

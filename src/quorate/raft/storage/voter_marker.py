@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.log.files import write_atomically
 from quorate.protocol.uuids import uuid_text
 

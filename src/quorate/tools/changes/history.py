@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.metadata.changes import Change, Value, changes
 from quorate.metadata.framing import decode_record
 from quorate.metadata.loader import Batch

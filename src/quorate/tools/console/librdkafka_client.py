@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from quorate.admin.errors import ErrorCode, NetError, NotKafkaError, error_text
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_modules
 from quorate.protocol.errors import KafkaError as BrokerError
 from quorate.tools.command_line import ToolError

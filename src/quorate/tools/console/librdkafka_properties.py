@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.tools.command_line import ToolError
 
 METADATA_MAX_AGE_MS = 10_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.tools.command_line import ToolError
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
@@ -25,6 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from quorate.dataclass import dataclass
 from quorate.tools.client.options import INTERNAL_TOPICS
 from quorate.tools.command_line import ToolError
 from quorate.tools.console.librdkafka_client import (

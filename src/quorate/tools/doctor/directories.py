@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.log.directories import clean_shutdown, meta_properties
 from quorate.log.directories.lock import DirLock

@@ -10,9 +10,9 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.log.files import fsync_directory, write_atomically
 from quorate.log.properties_text import physical_lines
 from quorate.tools.doctor.findings import Finding, RemoveFile, ReplaceLines

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.dataclass import dataclass
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.directories.meta_properties import MetaProperties
 from quorate.log.errors import CheckpointError

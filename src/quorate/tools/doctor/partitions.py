@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.broker.log_assignment import assigned_directory, is_stray
+from quorate.dataclass import dataclass
 from quorate.log.checkpoints import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.config.definitions import ConfigError
@@ -13,6 +12,7 @@ from quorate.config.dynamic_configs import is_sensitive
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.unknown_keys import unknown_keys
 from quorate.config.without_effect import no_effect_of
+from quorate.dataclass import dataclass
 from quorate.log import properties_text
 from quorate.node.unsupported_configs import unsupported_configs
 from quorate.tools.doctor.findings import Finding, ReplaceLines, Severity

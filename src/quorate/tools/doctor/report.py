@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.tools.doctor.findings import Finding, Severity, exit_status
 

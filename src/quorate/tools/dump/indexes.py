@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 from quorate.records.batch import BatchHeader, decode_records, iter_batches
 from quorate.tools.command_line import ToolError

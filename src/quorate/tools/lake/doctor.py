@@ -13,12 +13,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.spark import delta
 
 PACKAGES: Final = {

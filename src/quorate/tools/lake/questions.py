@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.tools.command_line import ToolError
 from quorate.tools.lake import output, progress

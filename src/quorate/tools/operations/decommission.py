@@ -8,12 +8,12 @@ registration, because without a registration nothing would lead back to them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from quorate.admin.errors import ErrorCode
 from quorate.admin.types import ConfigOp, TopicPartition
 from quorate.config.cordoned_dirs import ALL, CORDONED_LOG_DIRS
+from quorate.dataclass import dataclass
 from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, FIRST_CORDONED_DIRECTORIES
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.command_line import ToolError

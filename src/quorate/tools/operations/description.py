@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.admin.types import TopicPartition
+from quorate.dataclass import dataclass
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION
 from quorate.protocol.uuids import ZERO_UUID
 

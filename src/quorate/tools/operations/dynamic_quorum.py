@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.protocol.uuids import ZERO_UUID
 from quorate.tools.command_line import ToolError

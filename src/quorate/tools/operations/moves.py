@@ -8,9 +8,10 @@ the preferred leader.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.admin.types import TopicPartition
+from quorate.dataclass import dataclass
 from quorate.tools.operations.description import Cluster, Partition, ids, some
 from quorate.tools.operations.plan import Refusal
 

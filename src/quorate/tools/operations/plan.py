@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Protocol
 
+from quorate.dataclass import dataclass
 from quorate.tools.operations.description import Cluster
 
 

@@ -7,10 +7,11 @@ without this id, and its voter in the metadata quorum, if it is a controller, ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from quorate.admin.errors import ErrorCode
+from quorate.dataclass import dataclass
 from quorate.protocol.uuids import ZERO_UUID, is_reserved, parse_uuid, uuid_text
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, Partition, counted, some

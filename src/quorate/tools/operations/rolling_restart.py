@@ -7,9 +7,9 @@ the command is run again with the same time.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.dataclass import dataclass
 from quorate.tools.operations.description import Cluster, Start, counted, ids, some
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
 from quorate.tools.operations.plan import Plan, Progress, Refusal, Step

@@ -7,9 +7,9 @@ behind or away now.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from quorate.admin.types import TopicPartition
+from quorate.dataclass import dataclass
 from quorate.tools.operations.description import Cluster, Partition, counted, ids, some
 from quorate.tools.operations.plan import Refusal
 

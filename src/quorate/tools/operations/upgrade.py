@@ -7,11 +7,11 @@ first reason only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.admin.errors import error_text
 from quorate.admin.types import FeatureUpgrade
+from quorate.dataclass import dataclass
 from quorate.metadata.features import (
     FEATURES,
     FIRST_CONTROLLER_REGISTRATION,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quorate.admin.types import TopicPartition
+from quorate.dataclass import dataclass
 from quorate.planner.plan import Plan
 from quorate.tools.command_line import ToolError
 from quorate.tools.reassign.plan import Plan as Reassignment

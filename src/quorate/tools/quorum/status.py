@@ -8,12 +8,12 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quorate.admin.errors import KafkaError, NetError, java_text
 from quorate.admin.types import FETCHING_MS
+from quorate.dataclass import dataclass
 from quorate.protocol.uuids import ZERO_UUID, uuid_text
 from quorate.tools.client.admin_client import with_admin
 from quorate.tools.command_line import ToolError

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeVar
 
 from quorate.admin.types import TopicPartition, TopicPartitionReplica
+from quorate.dataclass import dataclass
 from quorate.tools.command_line import ToolError
 
 ANY_LOG_DIR = "any"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from quorate.admin.client import AdminClient
 from quorate.admin.types import (
@@ -12,6 +11,7 @@ from quorate.admin.types import (
     TopicPartition,
     TopicPartitionReplica,
 )
+from quorate.dataclass import dataclass
 
 
 @dataclass(slots=True, frozen=True)

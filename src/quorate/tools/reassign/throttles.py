@@ -7,11 +7,11 @@ the sources of each move on the leader's side, and its destinations on the follo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, error_text
 from quorate.admin.types import ConfigOp, Reassignment, TopicPartition
+from quorate.dataclass import dataclass
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.command_line import ToolError
 

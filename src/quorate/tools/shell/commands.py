@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from quorate.dataclass import dataclass
 from quorate.tools.shell.columns import in_columns
 from quorate.tools.shell.nodes import Directory, File, Node
 from quorate.tools.shell.paths import Found, find

@@ -8,10 +8,10 @@ command reaches them, so that the tree of a million partitions costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quorate import __version__
+from quorate.dataclass import dataclass
 from quorate.metadata.features import LEVELS, METADATA_VERSION
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import parse_uuid, uuid_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from quorate.dataclass import dataclass
 from quorate.tools.shell.nodes import Directory, Node
 
 

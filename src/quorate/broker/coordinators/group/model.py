@@ -7,7 +7,7 @@ each batch that is not committed yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from quorate.broker.coordinators.group.classic.classic_group import (
     ClassicGroupMember,
     ClassicGroupState,
 )
+from quorate.dataclass import dataclass
 from quorate.protocol.uuids import ZERO_UUID
 
 

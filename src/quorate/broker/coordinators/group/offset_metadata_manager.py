@@ -8,7 +8,6 @@ during loading and in service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from immutables import Map
@@ -29,6 +28,7 @@ from quorate.broker.coordinators.group.model import (
 )
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse

@@ -7,7 +7,6 @@ idle broker fetches twice a second from each leader that it follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quorate.broker.replication.fetcher.fetch_session_handler import (
@@ -15,6 +14,7 @@ from quorate.broker.replication.fetcher.fetch_session_handler import (
     FetchSessionHandler,
     TopicIdPartition,
 )
+from quorate.dataclass import dataclass
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition

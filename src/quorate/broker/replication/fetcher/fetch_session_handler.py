@@ -4,9 +4,10 @@ broker's half is in `fetch_session.py`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.broker.replication.fetch_session import INITIAL_EPOCH, next_epoch
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode
 
 TopicIdPartition = tuple[bytes, int]

@@ -11,11 +11,11 @@ import contextlib
 import os
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 
+from quorate.dataclass import dataclass
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
 from quorate.raft.core.control_records import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.questions.moments import Period
 from quorate.pipeline.tables.declaration import Column
 from quorate.tools.lake import output

@@ -12,7 +12,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from quorate.dataclass import dataclass
 
 _INK, _GRID, _PAPER = "#101112", "#c0c1c2", "#fafbfc"
 _SERIES: Final = ("#a00001", "#a00002", "#a00003", "#a00004", "#a00005", "#a00006")

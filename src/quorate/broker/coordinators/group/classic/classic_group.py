@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
 from quorate.broker.coordinators.result import Token
+from quorate.dataclass import dataclass
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.primitives import text
 

@@ -13,9 +13,9 @@ import pytest
 from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.partition import loader
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
+from quorate.log.segment import recovery
 from quorate.records import batch as b
 from quorate.records.batch import build_batch, build_control_batch, iter_batches
 
@@ -66,9 +66,9 @@ def test_a_second_kill_finds_what_the_first_recovery_found(tmp_path: Path) -> No
 def test_flushed_segments_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(tmp_path)
     scanned: list[int] = []
-    original = loader.recover_segment
+    original = recovery.recover_segment
     monkeypatch.setattr(
-        loader, "recover_segment", lambda s, *a, **k: scanned.append(s.base_offset) or original(s, *a, **k)
+        recovery, "recover_segment", lambda s, *a, **k: scanned.append(s.base_offset) or original(s, *a, **k)
     )
     again = reopened(log, recovery_point=log.recovery_point)
     assert scanned == [log.segments[-1].base_offset] and contents(again) == expected(120)

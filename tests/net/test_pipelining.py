@@ -272,7 +272,7 @@ def test_a_finished_answer_does_not_wait_for_one_that_is_encoded_in_a_thread(
         assert await answers(reader, 1) == [1]
         writer.close()
 
-    monkeypatch.setattr("quorate.net.connections.connection.encode_and_release", slow)
+    monkeypatch.setattr("quorate.net.connections.release.encode_and_release", slow)
     run(test)
 
 

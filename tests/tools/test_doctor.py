@@ -329,7 +329,7 @@ def test_the_names_of_directories_do_not_decide_what_is_found(
     findings = document["findings"]
     assert isinstance(findings, list)
     [unformatted] = [finding for finding in findings if finding["code"] == "not-formatted"]
-    assert unformatted["message"].endswith("meta.properties is missing")
+    assert unformatted["text"].endswith("meta.properties is missing")
     assert unformatted["remedy"].startswith("Run: kafka-storage format")
 
 

@@ -12,12 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from quorate.lazy import lazy_module
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.snapshot import data_base_offset, data_batches
 from quorate.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from quorate.metadata import snapshot
+else:  # a node needs it when it writes its first snapshot
+    snapshot = lazy_module("quorate.metadata.snapshot")
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +107,9 @@ class SnapshotGenerator:
                 yield batch
 
         try:
-            batches = data_batches(
+            batches = snapshot.data_batches(
                 image,
-                base_offset=data_base_offset(self._store.kraft_version_finalised),
+                base_offset=snapshot.data_base_offset(self._store.kraft_version_finalised),
                 epoch=epoch,
                 timestamp_ms=self._now_ms(),
             )

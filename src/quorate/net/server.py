@@ -8,14 +8,19 @@ import logging
 import socket
 import ssl as ssl_module
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.net.connections.connection import ServerConnection
-from quorate.net.connections.release import release
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
 from quorate.net.sockets import bind_sockets
 from quorate.net.turns import TurnQueue
+
+if TYPE_CHECKING:
+    from quorate.net.connections import release
+else:  # only large requests need it
+    release = lazy_module("quorate.net.connections.release")
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +133,7 @@ class Listener:
     def release(self, messages: list[Any]) -> None:
         """Frees the messages of a large request, whose connection is closed, in the decoder's thread."""
         with contextlib.suppress(RuntimeError):  # the listener is closed, too
-            self.decoder().submit(release, messages)
+            self.decoder().submit(release.release, messages)
 
     def next_number(self) -> int:
         """A number for the id of a connection."""

@@ -15,8 +15,10 @@ import logging
 import os
 import time
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from quorate.dataclass import dataclass
+from quorate.lazy import lazy_module
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.errors import CheckpointError, CorruptIndexError, NotALogError
 from quorate.log.partition.epoch_cache import EpochCache
@@ -28,12 +30,6 @@ from quorate.log.partition.partition_metadata import (
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
-from quorate.log.segment.recovery import (
-    TruncationCheck,
-    check_lost_end,
-    check_torn_tail,
-    recover_segment,
-)
 from quorate.log.segment.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -46,6 +42,11 @@ from quorate.log.segment.segment import (
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    from quorate.log.segment import recovery
+else:  # only after an unclean stop
+    recovery = lazy_module("quorate.log.segment.recovery")
 
 logger = logging.getLogger(__name__)
 
@@ -383,7 +384,9 @@ def _load_segments(
                 f"{segment.log_path} begins at offset {segment.base_offset}, but the segment before "
                 f"it ends at {loaded.scanned_end}: a segment is missing or was truncated"
             )
-        check_truncation = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
+        check_truncation = (
+            recovery.check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
+        )
         if not _recover(segment, loaded, epochs, check_truncation, without_gaps=strict):
             for dropped in segments[i + 1 :]:
                 logger.warning("Deleting segment %s after a corrupt one.", dropped.log_path)
@@ -400,7 +403,7 @@ def _load_segments(
             logger.warning(
                 "The end of %s is incomplete although the log was closed cleanly: %s", last.log_path, e
             )
-            _recover(last, loaded, epochs, check_lost_end(last.log_path))
+            _recover(last, loaded, epochs, recovery.check_lost_end(last.log_path))
             loaded.log_end_offset = last.next_offset()
     return loaded
 
@@ -429,7 +432,7 @@ def _recover(
     segment: Segment,
     loaded: _LoadedSegments,
     epochs: EpochCache,
-    check_truncation: TruncationCheck | None,
+    check_truncation: recovery.TruncationCheck | None,
     *,
     without_gaps: bool = False,
 ) -> bool:
@@ -448,7 +451,7 @@ def _recover(
             seen = True
         epochs.correct(header.leader_epoch, header.base_offset)
 
-    cut = recover_segment(
+    cut = recovery.recover_segment(
         segment, on_batch, check_truncation, min_epoch=loaded.scanned_epoch if without_gaps else None
     )
     loaded.producers_seen |= seen

@@ -9,11 +9,11 @@ import struct
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from quorate.lazy import lazy_module
 from quorate.net.connections.connection_owner import ConnectionOwner
 from quorate.net.connections.output import Part, SocketOutput, TransportOutput
-from quorate.net.connections.release import encode_and_release
 from quorate.net.connections.response_queue import (
     INLINE_BYTES,
     PendingResponse,
@@ -26,6 +26,11 @@ from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.turns import SLICE_S
 from quorate.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from quorate.net.connections import release
+else:  # only large requests need it
+    release = lazy_module("quorate.net.connections.release")
 
 logger = logging.getLogger("quorate.net.connection")
 
@@ -404,7 +409,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _encode_in_thread(self, pending: PendingResponse, messages: list[Any]) -> None:
         """Encodes the response to a large request in a thread, and frees all of `messages` there."""
         decoder = self._listener.decoder()
-        future = self._loop.run_in_executor(decoder, encode_and_release, pending.context, messages)
+        future = self._loop.run_in_executor(decoder, release.encode_and_release, pending.context, messages)
         future.add_done_callback(partial(self._encoded, pending))
 
     def _encoded(self, pending: PendingResponse, future: asyncio.Future[list[Part]]) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.net.connections.output import Part
-from quorate.net.connections.produce_frames import has_many_partitions
 from quorate.net.dispatch import CANCELLABLE_APIS, Dispatcher, RequestContext
 from quorate.protocol.api import ApiKey, encode_response
 from quorate.protocol.file_region import FileRegion
+
+if TYPE_CHECKING:
+    from quorate.net.connections import produce_frames
+else:  # only large requests need it
+    produce_frames = lazy_module("quorate.net.connections.produce_frames")
 
 _JOIN_BYTES = 65_536
 """Responses up to this size are copied into one buffer: one system call costs more than the copy."""
@@ -33,7 +38,7 @@ def is_large(context: RequestContext) -> bool:
         return False
     if context.api_key != ApiKey.PRODUCE or context.frame_size > INLINE_PRODUCE_BYTES:
         return True
-    return context.frame is not None and has_many_partitions(context.frame)
+    return context.frame is not None and produce_frames.has_many_partitions(context.frame)
 
 
 class PendingResponse:

@@ -164,6 +164,42 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
     assert pair.log(FOLLOWER).log_start_offset == 2
 
 
+def test_a_log_that_moves_to_another_directory_meanwhile_is_truncated_with_its_checkpoints(
+    pair, tmp_path, monkeypatch
+):
+    """The move ends while the fetcher waits for the offsets of the leader, whose log is shorter."""
+    write(pair, LEADER, b"a")
+    wire = pair.follow()
+    pair.rounds(2)
+    pair.publish(placed(epoch=1, partition_epoch=1))
+    write(pair, LEADER, b"b", b"c")
+    pair.follow()
+    pair.rounds(2)
+    pair.log(LEADER).truncate_to(1)
+    partition, logs = pair.brokers[FOLLOWER].replicas.partition("t", 0), pair.brokers[FOLLOWER].logs
+    old = partition.log
+    moved = PartitionLog.open(tmp_path / "t-0", old.config, files=pair.brokers[FOLLOWER].files)
+    moved.append_as_follower(old.read_bytes(0, 1 << 20))
+    assert pair.fetcher is not None
+    wire, lowered = pair.fetcher.wire, []
+    call = wire.call
+
+    async def finish_the_move(request, timeout_s):
+        answer = await call(request, timeout_s)
+        partition.use_log(moved)
+        return answer
+
+    monkeypatch.setattr(wire, "call", finish_the_move)
+    monkeypatch.setattr(logs, "lower_checkpoints", lowered.extend)
+    ((key, followed),) = pair.fetcher._states.items()
+    pair.fetcher._out_of_range.append(key)
+    pair.loop.run_until_complete(pair.fetcher._handle_out_of_range_partitions())
+    assert lowered == [moved]
+    assert (moved.log_end_offset, old.log_end_offset) == (1, 3)
+    assert (followed.fetch_offset, followed.last_fetched_epoch) == (1, 0)
+    moved.close()
+
+
 def test_an_error_of_one_partition_makes_it_wait(pair):
     pair.follow()
     pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))

@@ -443,11 +443,11 @@ class ReplicaFetcher:
         """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
         its start (the leader has deleted the records in between)."""
         partition = state.partition
-        log = partition.log
         leader_end = await self._leader_offset(state, _LATEST)
         # A response for another leader epoch, or for a removed replica, must not truncate this log.
         if not self._is_current(key, state):
             return
+        log = partition.log  # after each response: meanwhile it may have moved to another log directory
         if leader_end < log.log_end_offset:
             partition.truncate_to(leader_end)
             self._truncated.append(log)
@@ -456,6 +456,7 @@ class ReplicaFetcher:
             leader_start = await self._leader_offset(state, _EARLIEST)
             if not self._is_current(key, state):
                 return
+            log = partition.log
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)

@@ -174,7 +174,8 @@ def test_records_deleted_during_a_move_stay_deleted_after_a_crash(node: Node) ->
     target = other_directory(node)
     reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 100_000)
     wait_for("the first bytes", lambda: copied(target) > 0)
-    (deletion,) = node.admin().delete_records([TopicPartition(TOPIC, 0, 255)]).values()
+    admin = node.admin()
+    (deletion,) = admin.delete_records([TopicPartition(TOPIC, 0, 255)]).values()
     assert deletion.result(15).low_watermark == 255
     reassign(node, target, "--execute", "--additional", "--replica-alter-log-dirs-throttle", 1 << 40)
     wait_for("the move", lambda: has_moved(node, target))
@@ -189,10 +190,10 @@ def test_a_deletion_ends_with_a_cancelled_move(node: Node) -> None:
     target = other_directory(node)
     reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 20_000)
     wait_for("the first bytes", lambda: copied(target) > 0)
-    deletions = node.admin().delete_records([TopicPartition(TOPIC, 0, 10)]).values()
+    admin = node.admin()
+    (deletion,) = admin.delete_records([TopicPartition(TOPIC, 0, 10)]).values()
     reassign(node, target, "--cancel")
-    for deletion in deletions:
-        assert deletion.result(15).low_watermark == 10
+    assert deletion.result(15).low_watermark == 10
 
 
 def test_a_cancelled_move_leaves_nothing_behind(node: Node) -> None:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.broker.replication.fetch_positions import FetchPositions, FetchState
+from quorate.broker.replication.fetch_positions import FetchPositions, FetchState, certain_end
 from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from quorate.broker.replication.fetch_session_handler import (
     FetchPosition,
@@ -109,12 +109,10 @@ class ReplicaFetcher:
     def add(self, partition: Partition) -> None:
         """Starts to copy the partition in its current leader epoch, from the end of its log."""
         log = partition.log
-        # A log without leader epochs may end with records that a former leader never committed: only
-        # those below the high watermark are certain.
-        known = log.latest_epoch
-        if known is None and log.log_end_offset > log.high_watermark:
-            partition.truncate_to(log.high_watermark)
+        if (end := certain_end(log)) < log.log_end_offset:
+            partition.truncate_to(end)
             self._host.logs.lower_checkpoints([log])
+        known = log.latest_epoch
         image = self._host.metadata.partition(partition.topic, partition.partition)
         key = (partition.topic_id, partition.partition)
         self._states[key] = FetchState(

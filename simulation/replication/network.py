@@ -193,6 +193,13 @@ class AcceptedConnection:
         else:
             self._close_callbacks.append(callback)
 
+    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]:
+        return [
+            future
+            for context, _, future in self._waiting
+            if context.api_key in api_keys and not future.done()
+        ]
+
     def close(self) -> None:
         self._link.close(1)
         self.ended()

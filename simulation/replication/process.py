@@ -339,6 +339,9 @@ class BrokerProcess:
                 self.environment.trace(self.host, "has shut down")
                 incarnation.alive = False
                 self.current = None
+                if any(disk.failing_errno is not None for disk in self.disks):
+                    # It cannot be marked as cleanly closed, so the controller takes the stop for a crash.
+                    self.environment.checker.stopped_uncleanly(self.id, loses_records=False)
                 for disk in self.disks:
                     disk.kill()
                     disk.online = False

@@ -20,6 +20,7 @@ from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.small_images import FeaturesImage
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from quorate.records.batch import build_batch
 
@@ -334,6 +335,80 @@ def test_a_log_whose_start_has_passed_the_copy_is_copied_from_there(tmp_path: Pa
     moves.assign(B)
     moves.until(lambda: moves.current.dir.parent == moves.second)
     assert moves.values == RECORDS[30:]
+    moves.shut_down()
+
+
+def delete_records(moves: Moves, offset: int) -> Any:
+    """The future response to a DeleteRecords that waits for a move."""
+    partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])
+    answer = moves.world.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=60_000))
+    assert asyncio.isfuture(answer) or asyncio.iscoroutine(answer)
+    return answer
+
+
+def deleted(moves: Moves, answer: Any) -> tuple[ErrorCode, int]:
+    """The error and the low watermark in the response."""
+    partition = moves.run(answer).topics[0].partitions[0]
+    return ErrorCode.of(partition.error_code), partition.low_watermark
+
+
+def test_a_deletion_beyond_the_end_of_the_copy_is_answered(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    quota = moves.world.replicas.quotas.alter_log_dirs
+    quota.set_limit(1)
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    moves.until(lambda: quota.is_exceeded(moves.world.clock.now()))
+    answer = delete_records(moves, 30)
+    assert deleted(moves, answer) == (ErrorCode.NONE, 30)
+    moves.shut_down()
+
+
+def test_a_deletion_does_not_wait_for_a_move_that_waits_for_others(tmp_path: Path) -> None:
+    moves = Moves(tmp_path, num_replica_alter_log_dirs_threads="1")
+    slots = moves.world.moves._slots
+    moves.run(slots.acquire())
+    assert moves.alter(moves.second) == ErrorCode.NONE
+    assert deleted(moves, delete_records(moves, 30)) == (ErrorCode.NONE, 30)
+    slots.release()
+    moves.until(lambda: moves.told == [B])
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == RECORDS[30:]
+    moves.shut_down()
+
+
+@pytest.mark.parametrize("end", ["cancelled", "directory failed"])
+def test_a_deletion_does_not_wait_for_a_move_that_has_ended(moves: Moves, end: str) -> None:
+    begin(moves)
+    answer = delete_records(moves, 30)
+    if end == "cancelled":
+        assert moves.alter(moves.first) == ErrorCode.NONE
+    else:
+        moves._storage_failed(LogDirFailure(str(moves.second), "a disk error"))
+    assert deleted(moves, answer) == (ErrorCode.NONE, 30)
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_deleted_records_do_not_come_back_when_the_broker_is_killed_after_a_move(
+    tmp_path: Path, when: str
+) -> None:
+    """Batches of ten records: the log start offset is inside of one."""
+    moves = Moves(tmp_path, records=[])
+    for at in range(0, len(RECORDS), 10):
+        moves.world.ask(produce("t", (0, batch_of(*RECORDS[at : at + 10])), acks=1))
+    if when == "before":
+        moves.world.replicas.partition("t", 0).delete_records(7)
+    begin(moves)
+    if when == "during":
+        assert deleted(moves, delete_records(moves, 7)) == (ErrorCode.NONE, 7)
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    moves.world.logs.scheduler.wait_idle()
+    moves.kill()
+    moves.start()
+    assert moves.current.dir.parent == moves.second
+    assert (moves.current.log_start_offset, moves.current.log_end_offset) == (7, len(RECORDS))
     moves.shut_down()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
-from quorate.records.batch import set_placement
+from quorate.records.batch import iter_batches, set_placement
 
 from .pair import FOLLOWER, LEADER, Pair, placed, write
 from .world import batch_of, topic_id_of
@@ -162,6 +163,65 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
     assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
     pair.rounds(2)
     assert pair.log(FOLLOWER).log_start_offset == 2
+
+
+def test_a_follower_copies_what_a_power_failure_has_lost_before_later_records(pair, tmp_path):
+    """It lost the end of a segment, and kept the next one. The leader finds no divergence, because the epoch of
+    the last record is its own."""
+    for value in (b"a", b"b", b"c"):
+        write(pair, LEADER, value)
+    leader, files = pair.log(LEADER), pair.brokers[FOLLOWER].files
+    batches = [bytes(batch) for _, batch in iter_batches(leader.read_bytes(0, 1 << 20))]
+    written = PartitionLog.open(tmp_path / "t-0", leader.config, files=files)
+    written.append_as_follower(batches[0] + batches[1])
+    written.roll()
+    written.append_as_follower(batches[2])
+    os.truncate(written.segments[0].log_path, len(batches[0]))
+    partition = pair.brokers[FOLLOWER].replicas.partition("t", 0)
+    partition.use_log(PartitionLog.open(tmp_path / "t-0", leader.config, files=files))
+    assert pair.values(FOLLOWER) == [b"a"]
+    pair.follow()
+    pair.rounds(3)
+    assert pair.log(FOLLOWER).read_bytes(0, 1 << 20) == leader.read_bytes(0, 1 << 20)
+    pair.follow()
+    assert pair.log(FOLLOWER).log_end_offset == 3
+    partition.log.close()
+
+
+def test_a_log_that_moves_to_another_directory_meanwhile_is_truncated_with_its_checkpoints(
+    pair, tmp_path, monkeypatch
+):
+    """The move ends while the fetcher waits for the offsets of the leader, whose log is shorter."""
+    write(pair, LEADER, b"a")
+    wire = pair.follow()
+    pair.rounds(2)
+    pair.publish(placed(epoch=1, partition_epoch=1))
+    write(pair, LEADER, b"b", b"c")
+    pair.follow()
+    pair.rounds(2)
+    pair.log(LEADER).truncate_to(1)
+    partition, logs = pair.brokers[FOLLOWER].replicas.partition("t", 0), pair.brokers[FOLLOWER].logs
+    old = partition.log
+    moved = PartitionLog.open(tmp_path / "t-0", old.config, files=pair.brokers[FOLLOWER].files)
+    moved.append_as_follower(old.read_bytes(0, 1 << 20))
+    assert pair.fetcher is not None
+    wire, lowered = pair.fetcher.wire, []
+    call = wire.call
+
+    async def finish_the_move(request, timeout_s):
+        answer = await call(request, timeout_s)
+        partition.use_log(moved)
+        return answer
+
+    monkeypatch.setattr(wire, "call", finish_the_move)
+    monkeypatch.setattr(logs, "lower_checkpoints", lowered.extend)
+    ((key, followed),) = pair.fetcher._states.items()
+    pair.fetcher._out_of_range.append(key)
+    pair.loop.run_until_complete(pair.fetcher._handle_out_of_range_partitions())
+    assert lowered == [moved]
+    assert (moved.log_end_offset, old.log_end_offset) == (1, 3)
+    assert (followed.fetch_offset, followed.last_fetched_epoch) == (1, 0)
+    moved.close()
 
 
 def test_an_error_of_one_partition_makes_it_wait(pair):

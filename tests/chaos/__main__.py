@@ -12,7 +12,8 @@ in tests/chaos/checker.py is checked. The exit status is 1 if one is violated; t
 are kept.
 
 With `--wide` the cluster has four brokers with two log directories each, one of which may fail, and a rack
-each. Replicas move to other brokers, and some moves are cancelled. The reader is served by a follower.
+each. Replicas move to other brokers, and some moves are cancelled. A second reader is in a rack and is served
+by followers.
 
 `--faults none` makes it a soak, in which no broker may be fenced. The faults depend on the seed alone; their
 times depend on the machine.
@@ -56,7 +57,7 @@ def main() -> int:
     parser.add_argument(
         "--wide",
         action="store_true",
-        help="four brokers with two log directories and racks; replicas move; the reader is in a rack",
+        help="four brokers with two log directories and racks; replicas move; a second reader is in a rack",
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for the nodes, which is kept")
     args = parser.parse_args()

@@ -11,6 +11,7 @@
 | high watermark | that of a partition never falls for a consumer |
 | committed offset | that of a group never falls below one that was acknowledged |
 | group | the members of a group get each record below its committed offset |
+| end | each reader and the group come to the end of each partition |
 | topic | topics whose creation was acknowledged exist, and deleted topics do not, in the metadata of each broker |
 | config | acknowledged values are in force |
 | client | no error reaches a client that retries as often as it does by default |
@@ -67,6 +68,7 @@ def check(history: History, final: FinalState) -> list[Violation]:
             _high_watermark,
             _committed_offset,
             _group,
+            _end,
         ):
             violations = rule(partition, end, history)
             kind = rule.__name__.strip("_").replace("_", " ")
@@ -130,16 +132,17 @@ def _replicas(_: PartitionHistory, end: FinalPartition, __: History) -> Iterator
 
 def _read(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:
     there = dict(end.records)
-    expected = 0
-    for offset, value in partition.read:
-        if offset < expected:
-            yield f"was read at {offset} after {expected - 1}"
-        elif offset > max(expected, partition.delete_requested):
-            yield f"was read at {offset}, but not at {expected}"
-        expected = offset + 1
-        if offset >= end.log_start and there.get(offset) != value:
-            now = shown(there[offset]) if offset in there else "nothing"
-            yield f"has {now} at {offset}, where {shown(value)} was read"
+    for reader, records in partition.read.items():
+        expected = 0
+        for offset, value in records:
+            if offset < expected:
+                yield f"was read by {reader} at {offset} after {expected - 1}"
+            elif offset > max(expected, partition.delete_requested):
+                yield f"was read by {reader} at {offset}, but not at {expected}"
+            expected = offset + 1
+            if offset >= end.log_start and there.get(offset) != value:
+                now = shown(there[offset]) if offset in there else "nothing"
+                yield f"has {now} at {offset}, where {reader} read {shown(value)}"
 
 
 def _log_start(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:
@@ -188,6 +191,17 @@ def _group(partition: PartitionHistory, end: FinalPartition, _: History) -> Iter
             offset >= len(partition.consumed) or not partition.consumed[offset]
         ):
             yield f"has {shown(value)} at {offset}, which no member of the group got"
+
+
+def _end(partition: PartitionHistory, end: FinalPartition, _: History) -> Iterator[str]:
+    # Below the log start everything was deleted, possibly before it was read.
+    for reader, records in {**partition.read, "a new consumer": end.records}.items():
+        position = max(records.offsets[-1] + 1 if records else 0, end.log_start)
+        if position < end.log_end:
+            yield f"was read by {reader} up to {position}, but ends at {end.log_end}"
+    committed = max(end.committed or 0, end.log_start)
+    if committed < end.log_end:
+        yield f"was consumed by the group up to {committed}, but ends at {end.log_end}"
 
 
 def _topics(history: History, final: FinalState) -> Iterator[str]:

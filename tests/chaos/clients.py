@@ -188,14 +188,17 @@ class NumberProducer(Client):
 class Reader(Client):
     """Reads all partitions from the beginning, without a group."""
 
-    def __init__(self, servers: str, history: History, partitions: Sequence[Partition],
+    def __init__(self, servers: str, history: History, partitions: Sequence[Partition], name: str = "reader",
                  **config: object) -> None:  # fmt: skip
-        super().__init__("reader", history)
+        super().__init__(name, history)
+        history.read_from_followers[name] = 0
+        for partition in partitions:
+            history.partitions[partition].read[name] = Records()
         self._partitions = partitions
         self._at_followers: set[Partition] = set()
         self._consumer = _consumer(
             servers,
-            "reader",
+            name,
             self.on_error,
             **{
                 "enable.auto.commit": False,
@@ -222,9 +225,12 @@ class Reader(Client):
                     self.retried(READ, error)
                     continue
                 partition = _partition(message)
-                _add(self.history.partitions[partition].read, message)
-                self.history.read_from_followers += partition in self._at_followers
+                self._take(partition, message)
         self._consumer.close()
+
+    def _take(self, partition: Partition, message: Message) -> None:
+        _add(self.history.partitions[partition].read[self.name], message)
+        self.history.read_from_followers[self.name] += partition in self._at_followers
 
 
 class Member(Client):
@@ -348,6 +354,33 @@ def _record_fetched(client: Client, fetch: Callable[[], list[TopicPartition]]) -
         held = client.history.partitions[found.topic, found.partition].fetched_commits
         # -1001 stands for no committed offset.
         held.append(Commit(start, end, max(found.offset, -1)))
+
+
+def list_offsets(
+    admin: AdminClient, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float = 60
+) -> dict[Partition, int]:
+    """Asks for the offsets of all partitions again until each is answered. Raises KafkaException after the
+    timeout."""
+    deadline = time.monotonic() + timeout_s
+    found: dict[Partition, int] = {}
+    while True:
+        asked = admin.list_offsets({TopicPartition(*p): spec for p in partitions if p not in found})
+        failure: KafkaException | None = None
+        for tp, future in asked.items():
+            try:
+                offset = future.result().offset
+            except KafkaException as e:
+                failure = e
+                continue
+            if offset < 0:  # librdkafka has an answer without this partition
+                failure = KafkaException(KafkaError(KafkaError._PARTIAL))
+                continue
+            found[tp.topic, tp.partition] = offset
+        if failure is None:
+            return found
+        if time.monotonic() > deadline:
+            raise failure
+        refresh_metadata(admin)
 
 
 def offsets_consumer(servers: str, on_error: Callable[[KafkaError], None] = lambda _: None) -> Consumer:

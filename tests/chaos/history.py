@@ -75,8 +75,8 @@ class PartitionHistory:
     acknowledged: Records = field(default_factory=Records)
     """with the offset -1 if the response was only that the record had been there before
     (DUPLICATE_SEQUENCE_NUMBER)"""
-    read: Records = field(default_factory=Records)
-    """by the reader, which reads without a group"""
+    read: dict[str, Records] = field(default_factory=dict)
+    """by each reader; they read without a group"""
     consumed: bytearray = field(default_factory=bytearray)
     """for each offset, whether a member of the group got the record"""
     watermarks: list[Watermark] = field(default_factory=list)
@@ -111,8 +111,8 @@ class History:
     """errors that reached a client although it retried as often as it does by default"""
     retried: Counter[str] = field(default_factory=Counter)
     """errors after which a client of the run tried again"""
-    read_from_followers: int = 0
-    """records that the reader got while it fetched their partition from a follower, as it reports every
+    read_from_followers: Counter[str] = field(default_factory=Counter)
+    """reader -> records that it got while it fetched their partition from a follower, as it reports every
     200 ms"""
     cut_off: list[tuple[float, float]] = field(default_factory=list)
     """When links of a broker were cut. Clients still reach such a broker. It may answer from a past that
@@ -127,6 +127,7 @@ class FinalPartition:
     """A partition after all faults were healed and all clients were served."""
 
     log_start: int = 0
+    log_end: int = 0
     records: Records = field(default_factory=Records)
     committed: int | None = None
     """of the group"""

@@ -125,10 +125,11 @@ class Operator(Client):
 
     def _delete_records(self, partition: Partition) -> None:
         held = self.history.partitions[partition]
-        if not held.read:
+        # Only records that each reader has read before: so it is known of each record that it was there.
+        last = min(records.offsets[-1] if records else -1 for records in held.read.values())
+        if last < held.delete_requested:
             return
-        # Only records that were read before: so it is known of each record that it was there.
-        offset = int(self._dice.uniform(held.delete_requested, held.read.offsets[-1]))
+        offset = int(self._dice.uniform(held.delete_requested, last))
         held.delete_requested = max(held.delete_requested, offset)
         request = TopicPartition(*partition, offset)
         if self._until_done(f"delete-records of {partition}", lambda: self._admin.delete_records([request])):

@@ -31,6 +31,7 @@ from tests.chaos.clients import (
     NumberProducer,
     Reader,
     Watcher,
+    list_offsets,
     offsets_consumer,
     read_everything,
 )
@@ -98,15 +99,19 @@ class Load:
         ]  # fmt: skip
         self.members = [Member(i, servers, history, [KEPT, TRIMMED], dice(f"member {i}")) for i in (1, 2)]
         wide = self.settings.wide
-        rack = {"client.rack": rack_of(self.brokers[-1])} if wide else {}
-        self.reader = Reader(servers, history, PARTITIONS, **rack)
+        self.readers = [Reader(servers, history, PARTITIONS)]
+        if wide:
+            rack = rack_of(self.brokers[-1])
+            self.readers.append(
+                Reader(servers, history, PARTITIONS, f"reader in {rack}", **{"client.rack": rack})
+            )
         self.mover = Mover(servers, history, dice("mover"), self.brokers, PARTITIONS) if wide else None
         self.watcher = Watcher(servers, history, PARTITIONS)
 
     @property
     def clients(self) -> list[Client]:
         moving = [self.mover] if self.mover is not None else []
-        return [*self.producers, self.reader, *self.members, self.watcher, self.operator, *moving]
+        return [*self.producers, *self.readers, *self.members, self.watcher, self.operator, *moving]
 
     def start(self) -> None:
         """Creates the topics of the producers and starts all clients."""
@@ -127,9 +132,9 @@ class Load:
         self.operator.give_up()
         self.operator.stop()
         self._await_consumers(timeout_s)
-        for client in (self.reader, *self.members, self.watcher):
+        for client in (*self.readers, *self.members, self.watcher):
             client.over.set()
-        for client in (self.reader, *self.members, self.watcher):
+        for client in (*self.readers, *self.members, self.watcher):
             client.stop()
 
     def abandon(self) -> None:
@@ -139,28 +144,30 @@ class Load:
             client.over.set()
 
     def _await_consumers(self, timeout_s: float) -> None:
-        """Waits until the reader and the group have every record. Otherwise the checker reports what they
-        lack."""
-        ends = {
-            partition: 1 + max(held.acknowledged.offsets, default=-1)
-            for partition, held in self.history.partitions.items()
-        }
+        """Waits until the readers and the group are at the end of each partition, for at most a time. The
+        checker reports who is not."""
+        admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})
+        deadline = time.monotonic() + timeout_s
+        try:
+            starts = list_offsets(admin, PARTITIONS, OffsetSpec.earliest(), timeout_s)
+            ends = list_offsets(admin, PARTITIONS, OffsetSpec.latest(), timeout_s)
+        except KafkaException as e:
+            self.history.client_errors.append(f"the ends of the partitions are not known: {e}")
+            return
 
         def behind() -> bool:
             return any(
-                (held.read.offsets[-1] + 1 if held.read else 0) < end
-                or max((commit.offset for commit in held.commits[-3:]), default=0) < end
-                for (partition, end) in ends.items()
+                min(
+                    max((commit.offset for commit in held.commits[-3:]), default=0),
+                    *(held.read[r.name].offsets[-1] + 1 if held.read[r.name] else 0 for r in self.readers),
+                )
+                < end
+                for partition, end in ends.items()
+                if starts[partition] < end
                 for held in [self.history.partitions[partition]]
             )
 
-        deadline = time.monotonic() + timeout_s
-        while behind():
-            if time.monotonic() > deadline:
-                self.history.client_errors.append(
-                    f"the reader or the group does not have everything after {timeout_s:g} s: {ends}"
-                )
-                return
+        while behind() and time.monotonic() < deadline:
             time.sleep(0.05)  # polls the other threads
 
 
@@ -173,7 +180,8 @@ def final_state(cluster: ChaosCluster, history: History) -> FinalState:
     final = FinalState()
     admin = AdminClient({"bootstrap.servers": servers, **QUIET})
     partitions = [TopicPartition(t, p) for t, p in PARTITIONS]
-    starts = admin.list_offsets({tp: OffsetSpec.earliest() for tp in partitions})
+    starts = list_offsets(admin, PARTITIONS, OffsetSpec.earliest())
+    ends = list_offsets(admin, PARTITIONS, OffsetSpec.latest())
     consumer = offsets_consumer(servers)
     committed = {(tp.topic, tp.partition): tp.offset for tp in consumer.committed(partitions, timeout=60)}
     consumer.close()
@@ -183,15 +191,13 @@ def final_state(cluster: ChaosCluster, history: History) -> FinalState:
         for topic in cluster.metadata(cluster.brokers[0]).topics
         for partition in topic.partitions
     }
-    for tp, future in starts.items():
-        key = (tp.topic, tp.partition)
+    for key in PARTITIONS:
         offset = committed.get(key, -1)
-        replicas = {
-            broker: read_replica(cluster.replica(broker, f"{tp.topic}-{tp.partition}"))
-            for broker in assigned[key]
-        }
+        name = f"{key[0]}-{key[1]}"
+        replicas = {broker: read_replica(cluster.replica(broker, name)) for broker in assigned[key]}
         final.partitions[key] = FinalPartition(
-            future.result().offset,
+            starts[key],
+            ends[key],
             records[key],
             offset if offset >= 0 else None,
             producer_epochs(replicas[assigned[key][0]]),
@@ -302,6 +308,8 @@ class Run:
             self.violations.append(Violation("progress", f"the final state cannot be read: {e!r}"))
             final = FinalState()
         self.violations += check(history, final)
+        if self.settings.wide and not history.read_from_followers.total():
+            self.violations.append(Violation("progress", "no reader was served by a follower"))
         try:
             self.cluster.kafka.stop(timeout_s=STOP_TIMEOUT_S)
         except ClusterError as e:
@@ -360,8 +368,8 @@ class Run:
             "fencings": len(self._fencings),
             "clients": {
                 "acknowledged": self._acknowledged(),
-                "read": sum(len(held.read) for held in history.partitions.values()),
-                "read_from_followers": history.read_from_followers,
+                "read": sum(len(r) for held in history.partitions.values() for r in held.read.values()),
+                "read_from_followers": history.read_from_followers.total(),
                 "commits": sum(len(held.commits) for held in history.partitions.values()),
                 "high_watermarks": sum(len(held.watermarks) for held in history.partitions.values()),
                 "joins_of_the_group": sum(member.joined for member in self.load.members),

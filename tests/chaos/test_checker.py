@@ -21,6 +21,7 @@ from tests.chaos.history import (
 )
 
 A, B = 1, 2
+READER = "reader in rack-6"
 KEPT, TRIMMED = ("kept", 0), ("trimmed", 0)
 HELD = [(0, token(A, 0)), (1, token(B, 0)), (2, token(A, 1)), (3, token(A, 2)), (4, token(B, 1))]
 
@@ -32,17 +33,17 @@ def correct() -> tuple[History, FinalState]:
         partition = history.partitions[name]
         partition.sent.update({A: 3, B: 2})
         partition.acknowledged = Records([*HELD[:4], (-1, token(B, 1))])
-        partition.read = Records(HELD)
-        for offset, _ in HELD[:4]:
+        partition.read[READER] = Records(HELD)
+        for offset, _ in HELD:
             partition.consume(offset)
         partition.watermarks = [Watermark(1, 2, 0, 3), Watermark(3, 4, 1, 5), Watermark(5, 6, 0, 4)]
-        partition.commits = [Commit(1, 2, 2), Commit(5, 6, 4)]
+        partition.commits = [Commit(1, 2, 2), Commit(5, 6, 4), Commit(8, 9, 5)]
         partition.fetched_commits = [Commit(0, 1, 0), Commit(3, 4, 2), Commit(5.5, 7, 2), Commit(7, 8, 4)]
-        final.partitions[name] = FinalPartition(0, Records(HELD), 4)
+        final.partitions[name] = FinalPartition(0, 5, Records(HELD), 5)
     trimmed = history.partitions[TRIMMED]
     trimmed.delete_requested, trimmed.delete_acknowledged = 3, 2
-    trimmed.read = Records(HELD[:1] + HELD[3:])
-    final.partitions[TRIMMED] = FinalPartition(2, Records(HELD[2:]), 4)
+    trimmed.read[READER] = Records(HELD[:1] + HELD[3:])
+    final.partitions[TRIMMED] = FinalPartition(2, 5, Records(HELD[2:]), 5)
     history.topics = {
         "kept": TopicHistory(created=True, config={"retention.ms": "7"}),
         "unknown": TopicHistory(delete_requested=True, created=True),
@@ -64,13 +65,14 @@ def with_kept(change: Callable[[PartitionHistory, FinalPartition], object]) -> C
 
 def records_at_the_end(*records: tuple[int, int]) -> Callable[..., object]:
     def change(partition: PartitionHistory, end: FinalPartition) -> None:
-        end.records, partition.read, partition.acknowledged = Records(list(records)), Records(), Records()
+        end.records, partition.acknowledged = Records(list(records)), Records()
+        partition.read.clear()
 
     return with_kept(change)
 
 
-def set_to(**values: object) -> Callable[..., object]:
-    return with_kept(lambda partition, _: [setattr(partition, key, value) for key, value in values.items()])
+def reads(records: list[tuple[int, int]]) -> Callable[..., object]:
+    return with_kept(lambda partition, _: partition.read.update({READER: Records(records)}))
 
 
 def set_at_the_end(**values: object) -> Callable[..., object]:
@@ -129,16 +131,37 @@ PLANTED: dict[str, tuple[Callable[..., object], str]] = {
         "order: kept-0 has record 3 of producer 1 at 5, which was never sent",
     ),
     "a consumer reads a record that vanishes": (
-        lambda h, f: h.partitions[KEPT].read.add(5, token(A, 3)),
-        "read: kept-0 has nothing at 5, where record 3 of producer 1 was read",
+        lambda h, f: h.partitions[KEPT].read[READER].add(5, token(A, 3)),
+        "read: kept-0 has nothing at 5, where reader in rack-6 read record 3 of producer 1",
     ),
     "a consumer goes back": (
-        lambda h, f: h.partitions[KEPT].read.add(2, token(A, 1)),
-        "read: kept-0 was read at 2 after 4",
+        lambda h, f: h.partitions[KEPT].read[READER].add(2, token(A, 1)),
+        "read: kept-0 was read by reader in rack-6 at 2 after 4",
     ),
     "a consumer misses a record": (
-        set_to(read=Records(HELD[:1] + HELD[2:])),
-        "read: kept-0 was read at 2, but not at 1",
+        reads(HELD[:1] + HELD[2:]),
+        "read: kept-0 was read by reader in rack-6 at 2, but not at 1",
+    ),
+    "a reader stops before the end": (
+        reads(HELD[:4]),
+        "end: kept-0 was read by reader in rack-6 up to 4, but ends at 5",
+    ),
+    "a reader reads nothing": (reads([]), "end: kept-0 was read by reader in rack-6 up to 0, but ends at 5"),
+    "a second reader reads nothing": (
+        with_kept(lambda partition, _: partition.read.update(reader=Records())),
+        "end: kept-0 was read by reader up to 0, but ends at 5",
+    ),
+    "a reader stops where records were deleted": (
+        lambda h, f: h.partitions[TRIMMED].read.update({READER: Records(HELD[:1])}),
+        "end: trimmed-0 was read by reader in rack-6 up to 2, but ends at 5",
+    ),
+    "new consumers do not come to the end": (
+        set_at_the_end(log_end=6),
+        "end: kept-0 was read by a new consumer up to 5, but ends at 6",
+    ),
+    "the group stops before the end": (
+        set_at_the_end(committed=4),
+        "end: kept-0 was consumed by the group up to 4, but ends at 5",
     ),
     "deleted records come back": (
         lambda h, f: setattr(f.partitions[TRIMMED], "log_start", 0),
@@ -162,11 +185,11 @@ PLANTED: dict[str, tuple[Callable[..., object], str]] = {
     ),
     "a committed offset is lost at the end": (
         set_at_the_end(committed=2),
-        "committed offset: kept-0 had the committed offset 4, at the end it is 2",
+        "committed offset: kept-0 had the committed offset 5, at the end it is 2",
     ),
     "all committed offsets are lost": (
         set_at_the_end(committed=None),
-        "committed offset: kept-0 had the committed offset 4, at the end it is None",
+        "committed offset: kept-0 had the committed offset 5, at the end it is None",
     ),
     "the group skips a record": (
         lambda h, f: h.partitions[KEPT].consumed.__setitem__(1, 0),
@@ -207,7 +230,7 @@ def test_each_property_has_a_planted_violation() -> None:
     found: Counter[str] = Counter(expected.partition(":")[0] for _, expected in PLANTED.values())
     assert set(found) == {
         "lost", "doubled", "order", "replicas", "read", "log start", "high watermark", "committed offset", "group", "topic",
-        "config", "client",
+        "config", "client", "end",
     }  # fmt: skip
 
 
@@ -225,6 +248,15 @@ def test_a_producer_that_takes_a_new_epoch_may_send_records_again() -> None:
     end = final.partitions[KEPT]
     end.records = Records([*HELD, (5, token(A, 1)), (6, token(A, 2))])
     end.producer_epochs = {5: 1, 6: 1}
+    assert check(history, final) == []
+
+
+def test_a_partition_whose_records_are_all_deleted_is_read_to_its_end() -> None:
+    history, final = correct()
+    trimmed = history.partitions[TRIMMED]
+    trimmed.delete_requested, trimmed.read[READER] = 5, Records(HELD[:2])
+    final.partitions[TRIMMED] = FinalPartition(5, 5, Records(), None)
+    trimmed.commits = []
     assert check(history, final) == []
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from tests.chaos.checker import check
+from tests.chaos.clients import Reader
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.faults import Kind, Lane, schedule
+from tests.chaos.history import Partition
 from tests.chaos.run import KEPT, PARTITIONS, Load, Run, Settings, final_state
 from tests.support.cluster import wait_for
 from tests.support.ledger import admin_client
@@ -94,6 +96,32 @@ def test_a_loss_by_a_bug_in_the_brokers_is_found(tmp_path: Path, monkeypatch: py
         load.stop(10)
         found = {violation.property for violation in check(load.history, final_state(cluster, load.history))}
         assert "lost" in found
+    finally:
+        load.abandon()
+        cluster.kafka.close()
+
+
+def test_a_reader_that_stops_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader loses the connection to a partition for ever, without an error."""
+    take = Reader._take
+
+    def take_less(self: Reader, partition: Partition, message: Message) -> None:
+        if partition != PARTITIONS[1] or message.offset() < 30:  # type: ignore[operator]
+            take(self, partition, message)
+
+    monkeypatch.setattr(Reader, "_take", take_less)
+    cluster = ChaosCluster(tmp_path)
+    load = Load(cluster.kafka.bootstrap_servers, Settings(rate=200))
+    try:
+        load.start()
+        acknowledged = [load.history.partitions[partition].acknowledged for partition in PARTITIONS]
+        wait_for("records of all partitions", lambda: min(map(len, acknowledged)) >= 60, 60)
+        load.stop(10)
+        assert load.history.client_errors == []
+        found = check(load.history, final_state(cluster, load.history))
+        assert [str(violation).rpartition(" ")[0] for violation in found] == [
+            "end: kept-1 was read by reader up to 30, but ends at"
+        ]
     finally:
         load.abandon()
         cluster.kafka.close()

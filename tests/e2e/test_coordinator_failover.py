@@ -25,7 +25,7 @@ from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
-from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
+from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.cluster import Node, free_ports, wait_for
 from tests.support.differential import Peer
@@ -51,21 +51,14 @@ class Brokers:
         return answer.response
 
     def commit(self, node: Node, group: str, offset: int) -> int:
-        entry = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[entry])]
-        answer = self.ask(node, OffsetCommitRequest(group_id=group, topics=topics), 8)
+        answer = self.ask(node, commit_request(group, offset), 8)
         return int(answer.topics[0].partitions[0].error_code)
 
     def fetch(self, node: Node, group: str, *, stable: bool = False) -> tuple[int, int]:
         """(error code, offset)"""
-        topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
-        groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)]
-        found = self.ask(node, OffsetFetchRequest(groups=groups, require_stable=stable), 8).groups[0]
-        return (
-            (int(found.error_code), -1)
-            if found.error_code
-            else (0, int(found.topics[0].partitions[0].committed_offset))
-        )
+        response = self.ask(node, fetch_request(group, stable=stable), 8)
+        code = int(response.groups[0].error_code)
+        return (code, -1) if code else (0, offset_in(response))
 
     def high_watermark(self, node: Node) -> int:
         partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
@@ -76,6 +69,23 @@ class Brokers:
             .partitions[0]
             .offset
         )
+
+
+def commit_request(group: str, offset: int) -> OffsetCommitRequest:
+    entry = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[entry])]
+    return OffsetCommitRequest(group_id=group, topics=topics)
+
+
+def fetch_request(group: str, *, stable: bool = False) -> OffsetFetchRequest:
+    topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
+    groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)]
+    return OffsetFetchRequest(groups=groups, require_stable=stable)
+
+
+def offset_in(response: OffsetFetchResponse) -> int:
+    """The only committed offset in a response."""
+    return int(response.groups[0].topics[0].partitions[0].committed_offset)
 
 
 def high_watermark(node: Node) -> int:
@@ -191,6 +201,22 @@ def test_an_uncommitted_offset_is_not_returned(brokers: Brokers) -> None:
     wait_for("the commits to commit after all", lambda: brokers.fetch(coordinator, "g") == (E.NONE, 2))
     assert brokers.fetch(coordinator, "g", stable=True) == (E.NONE, 2)
     assert brokers.fetch(coordinator, "new") == (E.NONE, 2)
+
+
+def test_an_offset_is_fetched_after_the_commit_before_it_on_the_connection(brokers: Brokers) -> None:
+    """Both requests arrive while a replica hangs for a moment."""
+    coordinator, _, hanging = brokers.nodes
+    peer = brokers.peers[coordinator.node_id]
+    commit, fetch = commit_request("g", 2), fetch_request("g")
+    assert brokers.commit(coordinator, "g", 1) == E.NONE
+    with hung(hanging):
+        peer.send(commit, 8)
+        peer.send(fetch, 8)
+        other = peer.ask(fetch, 8, via="another connection").response
+    committed, fetched = peer.answer(commit, 8).response, peer.answer(fetch, 8).response
+    assert offset_in(other) == 1
+    assert committed.topics[0].partitions[0].error_code == E.NONE, "it hung for longer than a second"
+    assert offset_in(fetched) == 2
 
 
 def test_a_hanging_replica_delays_no_failover(brokers: Brokers) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from quorate.admin.sync import AdminClient
@@ -172,6 +172,34 @@ def test_a_move_continues_after_a_crash(node: Node) -> None:
     reassign(node, target, "--execute", "--additional", "--replica-alter-log-dirs-throttle", 1 << 40)
     wait_for("the move", lambda: has_moved(node, target))
     assert read_partition(node.bootstrap, TOPIC, 0) == before
+
+
+def test_records_deleted_during_a_move_stay_deleted_after_a_crash(node: Node) -> None:
+    """The throttle would let the copy come to the deleted offset after half a minute."""
+    before = fill(node, 300)
+    target = other_directory(node)
+    reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 100_000)
+    wait_for("the first bytes", lambda: copied(target) > 0)
+    admin = node.admin()
+    (deletion,) = admin.delete_records([TopicPartition(TOPIC, 0, 255)]).values()
+    assert deletion.result(15).low_watermark == 255
+    reassign(node, target, "--execute", "--additional", "--replica-alter-log-dirs-throttle", 1 << 40)
+    wait_for("the move", lambda: has_moved(node, target))
+    node.kill()
+    node.start()
+    assert has_moved(node, target)
+    assert read_partition(node.bootstrap, TOPIC, 0) == before[255:]
+
+
+def test_a_deletion_ends_with_a_cancelled_move(node: Node) -> None:
+    fill(node, 300)
+    target = other_directory(node)
+    reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 20_000)
+    wait_for("the first bytes", lambda: copied(target) > 0)
+    admin = node.admin()
+    (deletion,) = admin.delete_records([TopicPartition(TOPIC, 0, 10)]).values()
+    reassign(node, target, "--cancel")
+    assert deletion.result(15).low_watermark == 10
 
 
 def test_a_cancelled_move_leaves_nothing_behind(node: Node) -> None:

@@ -156,6 +156,46 @@ def test_an_empty_segment_after_a_gap_is_deleted_unless_compaction_may_have_caus
     assert contents(reopened(again)) == [(0, b"kept"), (end, b"new")]
 
 
+def after_a_gap(tmp_path: Path, policy: str = "delete") -> PartitionLog:
+    """A log with the offsets 0 and 3, opened after a power failure has lost 1 and 2."""
+    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
+    put(log, b"kept")
+    kept = log.size_bytes
+    put(log, b"lost", b"lost")
+    log.roll(NOW)
+    put(log, b"later")
+    os.truncate(log.dir / f"{SEGMENT}.log", kept)
+    return reopened(log)
+
+
+@pytest.mark.parametrize(("policy", "gap"), [("delete", 1), ("compact", None)])
+def test_a_gap_before_records_is_known_unless_compaction_may_have_caused_it(
+    tmp_path: Path, policy: str, gap: int | None
+) -> None:
+    log = after_a_gap(tmp_path, policy)
+    assert (contents(log), log.gap_start) == ([(0, b"kept"), (3, b"later")], gap)
+    assert put(log, b"new").first_offset == 4
+    again = reopened(log)
+    assert again.gap_start == gap
+    again.truncate_to(4)
+    assert again.gap_start == gap
+    again.truncate_to(1)
+    assert (contents(again), again.gap_start) == ([(0, b"kept")], None)
+
+
+def test_a_log_that_starts_over_has_no_gap(tmp_path: Path) -> None:
+    log = after_a_gap(tmp_path)
+    log.truncate_fully_and_start_at(2)
+    assert log.gap_start is None
+
+
+def test_flushed_segments_are_not_searched_for_gaps(tmp_path: Path) -> None:
+    """A leader without other replicas keeps its log with the gap. It is flushed later."""
+    log = after_a_gap(tmp_path)
+    log.flush()
+    assert reopened(log, recovery_point=log.recovery_point).gap_start is None
+
+
 def damage_remove(path: Path) -> None:
     path.unlink()
 

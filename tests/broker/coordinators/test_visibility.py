@@ -16,6 +16,8 @@ from quorate.broker.coordinators.group.record_serde import decode_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime
+from quorate.net.client import Connection
+from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -159,6 +161,50 @@ async def test_the_deletion_of_a_group_is_visible_only_when_it_is_committed() ->
         assert await group_ids(w) == ["g"]
         w.replicas.release()
         assert await group_ids(w) == []
+
+
+# -- requests that a client has sent without waiting for responses
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+@in_loop
+async def test_a_fetch_sees_the_commits_before_it_on_its_connection(
+    small: bool, stable: bool, committed: bool
+) -> None:
+    """Apache Kafka handles a request when the one before it is answered."""
+    async with World(offsets_commit_timeout_ms=5000 if committed else SHORT_MS) as w:
+        assert await commit(w, 1) == E.NONE
+        w.replicas.hold = True
+        w.dispatcher.frame_routes = w.service.frame_routes
+        listener = Listener()
+        await listener.start("127.0.0.1", 0, w.dispatcher, "PLAINTEXT")
+        connection = await Connection.connect("127.0.0.1", listener.port, timeout_s=5)
+        try:
+            request = commit_request(2)
+            request.topics[0].partitions[0].committed_metadata = "" if small else "m"
+            asked = connection.send(request, 9, timeout_s=5)
+            fetch = connection.send(fetch_request(9, stable=stable), 9, timeout_s=5)
+            other = await offsets(w)
+            while len(w.replicas.batches(w.service.groups.partition_for("g"))) < 2:
+                await asyncio.sleep(0.001)
+            assert other == await offsets(w) == {("t", 0): 1}, "that of another client"
+            if committed:
+                w.replicas.release()
+            code = (await asked).topics[0].partitions[0].error_code
+            assert code == (E.NONE if committed else E.COORDINATOR_NOT_AVAILABLE)
+            answer = await fetch
+            if committed:
+                assert fetched(answer, 9) == {("t", 0): 2}
+            elif stable:
+                assert answer.groups[0].error_code == E.NOT_COORDINATOR
+            else:
+                assert fetched(answer, 9) == {("t", 0): 1}
+        finally:
+            connection.close()
+            await listener.close()
 
 
 # -- appends that fail

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.log.partition.partition_log import PartitionLog
+    from quorate.log.scheduler import Step
     from quorate.protocol.file_region import FileRegion
 
 logger = logging.getLogger("quorate.broker.alter_log_dirs")
@@ -85,6 +86,8 @@ class LogDirMove:
         self._target_id = replicas.directory_id_of(self.target)
         self._truncate_to: int | None = None
         """The lowest offset to which the current log was truncated, if the future log was not yet."""
+        self._saved_start = future.log_start_offset
+        """The log start offset that the future log would have after a crash."""
         self._copied_from_end = -1
         """The end of the current log when the last copy began, or -1 after a pause."""
         self._changed = asyncio.Event()
@@ -101,8 +104,12 @@ class LogDirMove:
 
     @property
     def log_start_offset(self) -> int:
-        """The log start offset of the future log. DeleteRecords waits for it."""
-        return self.future.log_start_offset
+        """The log start offset that the future log keeps even after a crash, or that of the current log while
+        nothing is copied. DeleteRecords waits for it."""
+        future = self.future
+        if future.log_end_offset == future.log_start_offset:
+            return self.partition.log.log_start_offset
+        return min(self._saved_start, future.log_start_offset)
 
     def truncated(self, offset: int) -> None:
         """Notes that the current log was truncated to `offset`."""
@@ -123,6 +130,8 @@ class LogDirMove:
         self._cancelled, self._deletes_future = True, delete
         partition = self.partition
         partition.move = None
+        # A little later, because the caller may take the partition offline or delete it.
+        self._loop.call_soon(partition.complete_deletions)
         if delete:
             self._replicas.logs.futures.remove(partition.topic, partition.partition)
         if self.state.may_be_inconsistent and self._replicas.assign_directory is not None:
@@ -168,8 +177,7 @@ class LogDirMove:
                 await asyncio.sleep(delay_s)
 
     async def _create_files(self) -> None:
-        for step in self._replicas.logs.futures.purge_checkpoints(self.future):
-            await (asyncio.sleep(0) if step is None else self._in_thread(step))
+        await self._take(self._replicas.logs.futures.purge_checkpoints(self.future))
         await self._in_thread(self.future.create_files)
 
     async def _move(self) -> None:
@@ -188,6 +196,7 @@ class LogDirMove:
             log, future = self.partition.log, self.future
             if self._follow_offsets(log):
                 await self._in_thread(self._delete_old_segments)
+                await self._save_log_start()
             elif future.log_end_offset == log.log_end_offset:
                 if self.state is ReassignmentState.ACCEPTED:
                     self._replace_current()
@@ -238,6 +247,7 @@ class LogDirMove:
             return
         await self._in_thread(lambda: self.future.truncate_fully_and_start_at(start))
         self._replicas.logs.lower_checkpoints([self.future])
+        await self._save_log_start()
 
     def _follow_offsets(self, log: PartitionLog) -> bool:
         """Takes over the high watermark and the log start offset. Returns whether the latter has moved."""
@@ -246,11 +256,19 @@ class LogDirMove:
         if not future.log_start_offset < log.log_start_offset <= future.high_watermark:
             return False
         future.increment_log_start_offset(log.log_start_offset, "the log start offset of the current log")
-        self.partition.complete_deletions()
         return True
 
     def _delete_old_segments(self) -> None:
         self.future.delete_old_segments(self._replicas.clock.now_ms())
+
+    async def _save_log_start(self) -> None:
+        """Makes the log start offset durable, and completes the deletions that wait for it. Deleted records
+        would otherwise come back if the broker crashed after the move."""
+        start = self.future.log_start_offset
+        if self.future.log_start_to_checkpoint is not None:
+            await self._take(self._replicas.logs.futures.checkpoint_log_starts(self.future))
+        self._saved_start = start
+        self.partition.complete_deletions()
 
     # --- copying ----------------------------------------------------------------------------------
 
@@ -290,6 +308,7 @@ class LogDirMove:
             ):
                 raise
             # The current log starts inside of this batch.
+            self._saved_start = unexpected.first_offset
             future.truncate_fully_and_start_at(unexpected.first_offset)
             future.append_as_follower(records, now_ms)
 
@@ -343,6 +362,11 @@ class LogDirMove:
                 await self._changed.wait()
         except TimeoutError:
             pass
+
+    async def _take(self, steps: Iterator[Step]) -> None:
+        """Takes steps, those on the disk in a thread."""
+        for step in steps:
+            await (asyncio.sleep(0) if step is None else self._in_thread(step))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Runs disk work in a thread. Waits for it even if the move is cancelled, because the future log

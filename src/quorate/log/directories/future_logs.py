@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from quorate.log.checkpoints import TopicPartition
+from quorate.log.checkpoints import LOG_STARTS, TopicPartition
 from quorate.log.directories.deletion import LogDeletion
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
 from quorate.log.files import OpenFiles
@@ -119,6 +119,10 @@ class FutureLogs:
         """Removes what the checkpoints hold of an earlier log of the same partition in the same directory.
         Must be done before the files of a new future log are created. Raises LogDirFailure."""
         return self._checkpoints.purge(log.dir.parent, (log.topic, log.partition))
+
+    def checkpoint_log_starts(self, log: PartitionLog) -> Iterator[Step]:
+        """Writes the log start offsets of the directory of a future log. Raises LogDirFailure."""
+        return self._checkpoints.write(log.dir.parent, LOG_STARTS)
 
     def replace_current(self, topic: str, partition: int, now_ms: int) -> PartitionLog:
         """Makes the future log the current one, and deletes the current log (Kafka's

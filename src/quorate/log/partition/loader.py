@@ -11,6 +11,7 @@ directories.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import time
@@ -395,6 +396,7 @@ def _load_segments(
             break
     if not clean and not log.config.compacts:
         _drop_empty_segments_after_gap(segments)
+        log.gap_start = _gap_start(segments[first_unflushed:])
     if segments:
         last = segments[-1]
         try:
@@ -426,6 +428,18 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
             end,
         )
         remove_segment_files(dropped)
+
+
+def _gap_start(segments: list[Segment]) -> int | None:
+    """The end of the first segment that ends before the next one begins, or None.
+
+    Without compaction, a power failure has lost the end of that segment. The records after it stay, because
+    there may be no other copy of them, but a follower copies them again (see `certain_end`). Raises OSError.
+    """
+    for segment, following in itertools.pairwise(segments):
+        if (end := segment.next_offset()) < following.base_offset:
+            return end
+    return None
 
 
 def _recover(

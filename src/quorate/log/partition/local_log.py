@@ -69,6 +69,7 @@ class LocalLog:
         "directory",
         "end_offset",
         "exists",
+        "gap_start",
         "metadata",
         "name",
         "parent",
@@ -96,6 +97,8 @@ class LocalLog:
         self.bases: list[int] = []
         """The base offset of each segment."""
         self.end_offset = 0
+        self.gap_start: int | None = None
+        """The offset from which on a power failure has lost records, if there are later ones."""
         self.exists = False
         """Whether the log has a directory and files."""
         self._files = files
@@ -295,6 +298,12 @@ class LocalLog:
             self.segments[-1].truncate_to_position(batch.position, batch.base_offset)
         self._tail.clear()
         self.end_offset = offset
+        self._forget_gap_from(offset)
+
+    def _forget_gap_from(self, offset: int) -> None:
+        """Notes that there are no records from `offset` on."""
+        if self.gap_start is not None and offset <= self.gap_start:
+            self.gap_start = None
 
     def restart_at(self, offset: int) -> None:
         """Replaces all segments by an empty one at `offset`."""
@@ -310,6 +319,7 @@ class LocalLog:
             else:
                 self._replace_files(old, new)
         self.set_segments([new], offset)
+        self.gap_start = None
 
     def _replace_files(self, old: list[Segment], new: Segment) -> None:
         """Creates the new segment before it removes the others, as Kafka's LocalLog does: a directory

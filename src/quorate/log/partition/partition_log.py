@@ -150,12 +150,17 @@ class PartitionLog:
     @property
     def log_start_to_checkpoint(self) -> int | None:
         """The log start offset if a checkpoint must have it, because files may begin before it."""
-        is_inside = self._log_start > self._log.bases[0] or self._log.has_deleted_files
-        return self._log_start if is_inside else None
+        start = self._log_start
+        return start if start > self._log.bases[0] or self._log.has_deleted_files else None
 
     @property
     def log_end_offset(self) -> int:
         return self._log.end_offset
+
+    @property
+    def gap_start(self) -> int | None:
+        """The offset from which on a power failure has lost records, if there are later ones."""
+        return self._log.gap_start
 
     @property
     def recovery_point(self) -> int:
@@ -168,8 +173,7 @@ class PartitionLog:
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
         """Moves it forward, at most to the log end. Only a truncation moves it back."""
-        if offset > self._log.end_offset:
-            offset = self._log.end_offset
+        offset = min(offset, self._log.end_offset)
         if offset > self._high_watermark:
             self._high_watermark = offset
             self.producers.on_high_watermark(offset)
@@ -464,12 +468,8 @@ class PartitionLog:
         log = self._log
         if count == len(log.segments):  # a log always has an active segment
             self._roll(log.end_offset, now_ms)
-        logger.info(
-            "[PartitionLog %s] Deleting segments due to %s: %s",
-            log.name,
-            reason,
-            ", ".join(str(base) for base in log.bases[:count]),
-        )
+        names = ", ".join(map(str, log.bases[:count]))
+        logger.info("[PartitionLog %s] Deleting segments due to %s: %s", log.name, reason, names)
         start = log.bases[count]
         log.delete_oldest(count, self._producer_state.snapshots.forget(lambda snapshot: snapshot < start))
         if start > self._log_start:

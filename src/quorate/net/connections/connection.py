@@ -57,12 +57,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._valid_requests = 0
         self._frame_started_at = self._last_active = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
-        self.peer_host = ""
+        self.peer_host = self.id = ""
         self.peer_port = 0
-        self.id = ""
         self.principal = ANONYMOUS
-        self.software_name = "unknown"
-        self.software_version = "unknown"
+        self.software_name = self.software_version = "unknown"
 
     # -- called by the transport
 
@@ -157,6 +155,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             self._close_callbacks.append(callback)
 
+    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]:
+        """The results of earlier requests to these APIs whose handlers have not finished."""
+        return self._responses.unanswered(api_keys)
+
     @property
     def closed(self) -> bool:
         return self._closing
@@ -198,7 +200,6 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return self._may_continue()
         context = self._context(frame)
         if not is_small:
-            (context.api_key,) = _KEY.unpack_from(frame)
             context.is_large = is_large(context)
             if context.is_large:
                 self._decode_in_thread(frame, context)
@@ -224,11 +225,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return True
 
     def _context(self, frame: memoryview) -> RequestContext:
-        listener = self._listener
+        (key,) = _KEY.unpack_from(frame)
         client = (self.peer_host, self.peer_port, self.id, self.software_name, self.software_version)
         received = (self._last_active, len(frame), False, False, frame, self)
-        fields: tuple[Any, ...] = (self.principal, *client, listener.security_protocol, *received)
-        return RequestContext(0, 0, 0, None, listener.name, *fields)  # `Dispatcher.decode` sets the zeros
+        fields: tuple[Any, ...] = (self.principal, *client, self._listener.security_protocol, *received)
+        return RequestContext(key, 0, 0, None, self._listener.name, *fields)  # `decode` sets the zeros
 
     def _decode_in_thread(self, frame: memoryview, context: RequestContext) -> None:
         """Decodes a request in a thread, as millions of elements take seconds. Nothing is read meanwhile."""

@@ -18,10 +18,24 @@ from quorate.dataclass import dataclass
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
+    from quorate.log.partition.partition_log import PartitionLog
 
 _COMPARE_ALL_S = 30.0
 """The interval at which the positions of all partitions are compared with those that were sent. Retention
 raises log start offsets without notice."""
+
+
+def certain_end(log: PartitionLog) -> int:
+    """The offset up to which the log of a follower may be that of its leader. What follows must be copied again,
+    because the leader would not find a divergence:
+
+    - Records of a log without leader epochs, which a former leader may never have committed: only those below
+      the high watermark are certain.
+    - Records after a gap, which a power failure has left if it lost the end of a segment but not the next
+      one. (Kafka's followers keep the gap.)
+    """
+    end = log.log_end_offset if log.latest_epoch is not None else min(log.high_watermark, log.log_end_offset)
+    return end if log.gap_start is None else min(end, log.gap_start)
 
 
 @dataclass(slots=True)

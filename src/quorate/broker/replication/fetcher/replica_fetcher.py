@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
-from quorate.broker.replication.fetcher.fetch_positions import FetchPositions, FetchState
+from quorate.broker.replication.fetcher.fetch_positions import FetchPositions, FetchState, certain_end
 from quorate.broker.replication.fetcher.fetch_session_handler import (
     FetchPosition,
     FetchSessionHandler,
@@ -109,12 +109,10 @@ class ReplicaFetcher:
     def add(self, partition: Partition) -> None:
         """Starts to copy the partition in its current leader epoch, from the end of its log."""
         log = partition.log
-        # A log without leader epochs may end with records that a former leader never committed: only
-        # those below the high watermark are certain.
-        known = log.latest_epoch
-        if known is None and log.log_end_offset > log.high_watermark:
-            partition.truncate_to(log.high_watermark)
+        if (end := certain_end(log)) < log.log_end_offset:
+            partition.truncate_to(end)
             self._host.logs.lower_checkpoints([log])
+        known = log.latest_epoch
         image = self._host.metadata.partition(partition.topic, partition.partition)
         key = (partition.topic_id, partition.partition)
         self._states[key] = FetchState(
@@ -443,11 +441,11 @@ class ReplicaFetcher:
         """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
         its start (the leader has deleted the records in between)."""
         partition = state.partition
-        log = partition.log
         leader_end = await self._leader_offset(state, _LATEST)
         # A response for another leader epoch, or for a removed replica, must not truncate this log.
         if not self._is_current(key, state):
             return
+        log = partition.log  # after each response: meanwhile it may have moved to another log directory
         if leader_end < log.log_end_offset:
             partition.truncate_to(leader_end)
             self._truncated.append(log)
@@ -456,6 +454,7 @@ class ReplicaFetcher:
             leader_start = await self._leader_offset(state, _EARLIEST)
             if not self._is_current(key, state):
                 return
+            log = partition.log
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)

@@ -91,7 +91,8 @@ def test_a_list_is_changed_in_time_proportional_to_its_length(tmp_path: Path, op
     items = ",".join(f"item{index}" for index in range(500_000))
     config = make.AlterableConfig(name="ssl.cipher.suites", config_operation=operation, value=items)
     resource = make.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
-    values = AlterConfigsHandler(world.services, incremental=True)._resulting(resource)
+    handler = AlterConfigsHandler(world.services, incremental=True)
+    values = handler._resulting(resource, handler._stored("1"))
     assert values["ssl.cipher.suites"] == (f"{present},{items}" if operation == APPEND else present)
     world.close()
 

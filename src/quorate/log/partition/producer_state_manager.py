@@ -12,9 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from quorate.lazy import lazy_module
 from quorate.log.errors import CorruptIndexError
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
@@ -26,14 +24,10 @@ from quorate.log.partition.producer_state import (
     ProducerUpdate,
 )
 from quorate.log.segment.segment import Segment
+from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from quorate.protocol.errors import KafkaError
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
-
-if TYPE_CHECKING:
-    from quorate.log.segment import transaction_index
-else:  # only segments with transactions need it
-    transaction_index = lazy_module("quorate.log.segment.transaction_index")
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +97,7 @@ class ProducerStateManager:
 
     # --- aborted transactions ---------------------------------------------------------------------
 
-    def txn_index(self, segment: Segment) -> transaction_index.TransactionIndex:
+    def txn_index(self, segment: Segment) -> TransactionIndex:
         """The transaction index of a segment, rebuilt from the log if its file is corrupt or missing.
         Raises OSError, CorruptRecordError."""
         try:
@@ -200,7 +194,7 @@ def apply_updates(
         for completed in update.completed:
             if completed.is_aborted and txn_segment is not None:
                 txn_segment.append_aborted(
-                    transaction_index.AbortedTransaction(
+                    AbortedTransaction(
                         completed.producer_id,
                         completed.first_offset,
                         completed.last_offset,

@@ -8,22 +8,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from quorate.lazy import lazy_module
 from quorate.log.config import LogConfig
 from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
 from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
-
-if TYPE_CHECKING:
-    from quorate.log.segment import transaction_index
-else:  # only segments with transactions need it
-    transaction_index = lazy_module("quorate.log.segment.transaction_index")
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +95,7 @@ class Segment:
         self._rebuilt = False
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._txn_index: transaction_index.TransactionIndex | None = None
+        self._txn_index: TransactionIndex | None = None
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -183,10 +178,10 @@ class Segment:
                 assert index is not None
         return index
 
-    def txn_index(self) -> transaction_index.TransactionIndex:
+    def txn_index(self) -> TransactionIndex:
         """The transaction index, loaded on first use. Raises CorruptIndexError, OSError."""
         if self._txn_index is None:
-            index = transaction_index.TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
+            index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
             if self.has_txn_index:
                 index.load(self._files)
                 for entry in index.entries:
@@ -194,7 +189,7 @@ class Segment:
             self._txn_index = index
         return self._txn_index
 
-    def _check_marker(self, entry: transaction_index.AbortedTransaction) -> None:
+    def _check_marker(self, entry: AbortedTransaction) -> None:
         """Checks an entry of the transaction index against the log. Raises CorruptIndexError."""
         place = self.find(entry.last_offset)
         header = parse_header(self.read(place.position, BATCH_OVERHEAD)) if place is not None else None
@@ -205,14 +200,14 @@ class Segment:
         ):
             raise CorruptIndexError(f"{entry} of {self.stem}{TXN_SUFFIX} has no marker in the log")
 
-    def append_aborted(self, entry: transaction_index.AbortedTransaction) -> None:
+    def append_aborted(self, entry: AbortedTransaction) -> None:
         """Adds an entry to the transaction index. Raises OSError, CorruptIndexError."""
         self.txn_index().append(entry, self._files)
         self.has_txn_index = True
 
     def reset_txn_index(self) -> None:
         """Empties the transaction index before it is rebuilt. Raises OSError."""
-        self._txn_index = transaction_index.TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
+        self._txn_index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
         if self.has_txn_index:
             os.ftruncate(self._files.get(self.stem + TXN_SUFFIX, create=True).fileno(), 0)
 

@@ -37,6 +37,41 @@ def test_logs_are_found_in_the_folders_of_logs_nodes_and_clusters(tmp_path: Path
     assert offsets(place) == [0, 1, 2]
 
 
+def test_every_node_of_a_cluster_is_found_at_its_own_depth_and_behind_links(tmp_path: Path) -> None:
+    """A node that is not found would silently be missing from what is read, and from the majority."""
+    cluster = tmp_path / "cluster"
+    logs = [log_of(cluster / "node-1", 0, 3), log_of(cluster / "node-2" / "data", 0, 4)]
+    log_of(tmp_path / "disk" / "data", 0, 5)
+    (cluster / "node-3").symlink_to(tmp_path / "disk")
+    logs.append(cluster / "node-3" / "data" / LOG)
+    assert find_logs(str(cluster)) == [str(log) for log in logs]
+    assert offsets(cluster) == list(range(5))
+
+
+def test_partitions_are_not_searched_for_metadata_logs(tmp_path: Path) -> None:
+    """A broker's log directory may have thousands of them."""
+    log = log_of(tmp_path / "node" / "data-1", 0, 3)
+    other = log_of(tmp_path / "node" / "data-2" / "topic-0", 0, 9)
+    (tmp_path / "node" / "data-2" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    assert other.is_dir()
+    assert find_logs(str(tmp_path)) == [str(log)]
+
+
+@pytest.mark.parametrize("name", ["7.log", "²³.log", "00000000000000000007.log.gz"])
+def test_files_with_other_names_are_no_segments(tmp_path: Path, name: str) -> None:
+    log = log_of(tmp_path, 0, 3)
+    (log / name).write_bytes(b"?")
+    (log / f"{9:020d}.log").mkdir()
+    (log / f"{9:020d}-{1:010d}.checkpoint").mkdir()
+    assert offsets(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["with space", "a#b", "50%20", "é", "'\""])
+def test_directories_have_any_name_but_one_with_a_comma(tmp_path: Path, name: str) -> None:
+    log_of(tmp_path / name, 0, 3)
+    assert offsets(tmp_path / name) == offsets(tmp_path) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_a_path_without_a_log_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()

@@ -23,6 +23,7 @@ from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_head
 _DEPTH: Final = 3
 """A cluster's folder contains nodes, which contain log directories, which contain the metadata log."""
 
+_META_PROPERTIES: Final = "meta.properties"
 _EPOCH_FILE: Final = "leader-epoch-checkpoint"
 _INDEX_ENTRY: Final = struct.Struct(">ii")
 
@@ -66,13 +67,23 @@ def find_logs(path: str, files: Files = LOCAL) -> list[str]:
     root = path.rstrip("/") if is_remote(path) else str(Path(local_path(path)))
     if not files.is_directory(root):
         raise FileNotFoundError(f"{path} is not a directory")
+    found: list[str] = []
     level = [root]
     for _ in range(_DEPTH):
-        logs = [f"{place}/{METADATA_DIRECTORY}" for place in level]
-        found = [log for log in logs if files.is_directory(log)]
-        if found:
-            return sorted(found)
-        level = [entry.path for place in level for entry in files.entries(place) if entry.is_directory]
+        following: list[str] = []
+        for place in level:
+            try:
+                entries = {entry.name: entry for entry in files.entries(place)}
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            log = entries.get(METADATA_DIRECTORY)
+            if log is not None and log.is_directory:
+                found.append(f"{place}/{METADATA_DIRECTORY}")
+            elif _META_PROPERTIES not in entries:  # the directories in a log directory are partitions
+                following += [entry.path for entry in entries.values() if entry.is_directory]
+        level = following
+    if found:
+        return sorted(found)
     scan(root, files)  # raises FileNotFoundError if it is no metadata log
     return [root]
 
@@ -186,7 +197,7 @@ def _epochs(place: str, files: Files) -> tuple[tuple[int, int], ...]:
 def _meta_properties(directory: str, files: Files) -> dict[str, str]:
     """The file `meta.properties` of a log directory: the ids of cluster, node and directory, if it has them."""
     try:
-        lines = files.read(f"{directory}/meta.properties").decode().splitlines()
+        lines = files.read(f"{directory}/{_META_PROPERTIES}").decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
     pairs = [line.partition("=") for line in lines if "=" in line and not line.startswith("#")]

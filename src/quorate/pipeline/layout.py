@@ -6,6 +6,7 @@ renamed to `.deleted` and deleted a minute later.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ SLICE_BYTES = 64 << 20
 """The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster.
 """
 
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
@@ -126,14 +128,16 @@ def scan(path: str | Path, files: Files = LOCAL) -> Layout:
     segments: list[Segment] = []
     snapshots: list[SnapshotFile] = []
     for entry in files.entries(directory):
+        if entry.is_directory:
+            continue
         snapshot_id = parse_name(entry.name)
-        stem = entry.name.removesuffix(".log")
+        segment = _SEGMENT.fullmatch(entry.name)
         if snapshot_id is not None:
             snapshots.append(
                 SnapshotFile(entry.path, snapshot_id.offset, snapshot_id.epoch, entry.size_bytes)
             )
-        elif stem != entry.name and stem.isdigit():
-            segments.append(Segment(entry.path, int(stem), entry.size_bytes))
+        elif segment is not None:
+            segments.append(Segment(entry.path, int(segment[1]), entry.size_bytes))
     if not segments and not snapshots:
         raise FileNotFoundError(
             f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}"

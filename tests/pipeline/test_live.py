@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -159,6 +160,22 @@ def test_a_directory_that_does_not_have_what_was_read_is_refused(
         tail.advance(position)
     with pytest.raises(OffsetError, match=message):
         tail.plan(position, position)
+
+
+def test_a_stale_copy_with_uncommitted_records_does_not_confuse_a_stream(tmp_path: Path) -> None:
+    """The leader of epoch 3 was lost with records that nobody else had. When it is back, they are gone."""
+    epochs = "0\n2\n1 0\n{} 2\n"
+    voter(tmp_path, 1, 14, epoch=3)
+    for node in (2, 3):
+        voter(tmp_path, node, 20, epoch=4)
+    for node, epoch in ((1, 3), (2, 4), (3, 4)):
+        (tmp_path / f"node-{node}" / LOG / "leader-epoch-checkpoint").write_text(epochs.format(epoch))
+    tail = DirectoryTail([str(tmp_path)], 1 << 20)
+    first = tail.advance(StreamOffset(0, 0, "c"), 10)
+    assert (first.offset, first.epoch) == (10, 4)
+    shutil.rmtree(tmp_path / "node-1")
+    voter(tmp_path, 1, 20, epoch=4)
+    assert tail.advance(first, 10).offset == 20
 
 
 # -- the stream reader ---------------------------------------------------------------------------------

@@ -57,12 +57,17 @@ class Layout:
 
     @property
     def log_start_offset(self) -> int:
-        """The base offset of the first segment.
+        """The base offset of the first segment from which on no offset is missing.
 
         Without segments, the end offset of the last snapshot, or 0.
         """
-        if self.segments:
-            return self.segments[0].base_offset
+        start: Segment | None = None
+        for segment in reversed(self.segments):
+            if start is not None and not _continues(segment, start):
+                break
+            start = segment
+        if start is not None:
+            return start.base_offset
         return self.snapshots[-1].end_offset if self.snapshots else 0
 
     def base_snapshot(self) -> SnapshotFile | None:
@@ -197,7 +202,7 @@ def slices(
             continue
         if segment.size_bytes == 0 and following is None:
             continue
-        same_copy = following is not None and _directory(following.path) == _directory(segment.path)
+        same_copy = following is not None and _same_copy(segment, following)
         whole = Slice(
             segment.path,
             0,
@@ -245,8 +250,16 @@ def index_path(segment: Segment) -> str:
     return f"{segment.path.removesuffix('.log')}.index"
 
 
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]
+def _same_copy(one: Segment, other: Segment) -> bool:
+    return one.path.rpartition("/")[0] == other.path.rpartition("/")[0]
+
+
+def _continues(segment: Segment, following: Segment) -> bool:
+    """Whether no offset is missing between two segments. Inside of one copy, a gap is damage, which the read
+    reports."""
+    return _same_copy(segment, following) or (
+        segment.limit is not None and segment.limit >= following.base_offset
+    )
 
 
 def _index_cuts(segment: Segment, slice_bytes: int, files: Files) -> list[tuple[int, int]]:

@@ -9,5 +9,6 @@
     entities  the entity columns of each record type
     objects   decodes records one by one
 
-`quorate.pipeline.source` imports `read`, in the tasks only.
+`quorate.pipeline.source` imports `read`, in the tasks only. `quorate.pipeline.copies` finds the end of a log with
+`batches`.
 """

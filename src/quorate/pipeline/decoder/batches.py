@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import google_crc32c
-import numpy as np
 
+from quorate.lazy import lazy_module
 from quorate.pipeline.bounds import EVERYTHING, Bounds
 from quorate.pipeline.layout import Slice
 from quorate.records.batch_header import (
@@ -26,6 +26,11 @@ from quorate.records.batch_header import (
     LOG_OVERHEAD,
     MAGIC,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+else:  # only the search behind damage needs it
+    np = lazy_module("numpy")
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _WINDOW_BYTES: Final = 1 << 20

@@ -34,7 +34,7 @@ from quorate.pipeline.live.ranges import read_range
 from quorate.pipeline.live.stream import MetadataStreamReader
 from quorate.pipeline.live.tail import QuorumTail
 from quorate.pipeline.options import parse_options
-from quorate.pipeline.source import MetadataLogReader
+from quorate.pipeline.source import FilteringReader, MetadataLogReader
 from quorate.pipeline.tasks import read_task
 from quorate.records.batch import iter_batches
 from quorate.testing import KafkaCluster
@@ -303,6 +303,55 @@ def test_a_response_without_a_complete_batch_is_refused(tmp_path: Path, cut: int
     found.data = found.data[:cut]
     with pytest.raises(MetadataError, match=r"at offset 0 .* the response has no complete batch"):
         range_rows(found, Range(0, 8, 0, "c"))
+
+
+class Connected(Controllers):
+    """The same, in the place of a connection."""
+
+    cluster_id = "c"
+
+    def fetch(self, offset: int, epoch: int, **_: object) -> Fetched:
+        found = super().fetch(offset, epoch)
+        return Fetched(found.records, 8, self.start, found.snapshot)
+
+    def __enter__(self) -> Connected:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("start", [0, 2], ids=["whole", "cleaned"])
+def test_filters_of_offsets_do_not_change_what_a_quorum_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """Without a filter, the snapshot comes first where the log's start is gone. It has rows that filters match."""
+    d = pytest.importorskip("pyspark.sql.datasource")
+    folder = log_with_snapshot(tmp_path)
+    for module in ("tail", "quorum"):
+        monkeypatch.setattr(
+            f"quorate.pipeline.live.{module}.Quorum", lambda *_: Connected(folder, start=start)
+        )
+    given = parse_options({"controllers": "a:1", "sliceBytes": "300", "complete": "false"})
+
+    def read(*filters: object) -> Rows:
+        found = FilteringReader(given)
+        found.pushFilters(cast(Any, list(filters)))
+        return [row for task in found.partitions() for batch in found.read(task) for row in batch.to_pylist()]
+
+    every = read()
+    assert ({row["snapshot"] for row in every} == {None}) == (start == 0)
+    for at in range(9):
+        above, below = d.GreaterThanOrEqual(("offset",), at), d.LessThan(("offset",), at)
+        assert [row for row in read(above) if row["offset"] >= at] == [
+            row for row in every if row["offset"] >= at
+        ]
+        assert [row for row in read(below) if row["offset"] < at] == [
+            row for row in every if row["offset"] < at
+        ]
 
 
 # -- a running quorum ----------------------------------------------------------------------------------

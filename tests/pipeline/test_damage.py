@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
 from quorate.pipeline.datasource.bounds import Mode
 from quorate.pipeline.datasource.columns import select
-from quorate.records.batch import build_batch, build_metadata_batch
+from quorate.pipeline.decoder.read import Reading, read_slice
+from quorate.pipeline.directories.layout import Slice
+from quorate.records.batch import build_batch, build_metadata_batch, compute_crc
+from quorate.records.batch_header import CRC, LAST_OFFSET_DELTA
 
 from .conftest import GONE, ORDERS, all_rows, partition, topic, write_log, write_state
 
@@ -155,3 +159,47 @@ def test_a_batch_whose_records_are_not_metadata_is_damaged(tmp_path: Path) -> No
     with pytest.raises(MetadataError, match=r"byte 0: the batch does not decode: .*Invalid value size"):
         all_rows(tmp_path)
     assert len(permissive(tmp_path)) == 1
+
+
+NOOP = b"\x01\x14\x00\x00"
+
+
+def batch_of(base_offset: int, count: int, *, last_delta: int | None = None, timestamp: int = 0) -> bytes:
+    """A batch of NoOpRecords with a correct checksum, and perhaps with a wrong last offset delta."""
+    values = [NOOP] * count
+    found = bytearray(
+        build_metadata_batch(values, base_offset=base_offset, leader_epoch=1, timestamp=timestamp)
+    )
+    if last_delta is not None:
+        struct.pack_into(">i", found, LAST_OFFSET_DELTA, last_delta)
+        struct.pack_into(">I", found, CRC, compute_crc(found))
+    return bytes(found)
+
+
+@pytest.mark.parametrize("last_delta", [5, 1], ids=["more offsets", "fewer offsets"])
+def test_a_batch_with_another_number_of_records_than_offsets_is_damaged(
+    tmp_path: Path, last_delta: int
+) -> None:
+    """Its records would leave offsets out, or have the offsets of the next batch."""
+    path = tmp_path / f"{0:020d}.log"
+    wrong, end = batch_of(0, 3, last_delta=last_delta), last_delta + 1
+    path.write_bytes(wrong + batch_of(end, 2))
+    text = f"bytes 0 to {len(wrong) - 1}: the batch has 3 records for {end} offsets; offsets 0 to {end - 1}"
+    with pytest.raises(MetadataError, match=text):
+        all_rows(tmp_path)
+    assert [(offset, corrupt is None) for offset, corrupt in permissive(tmp_path)] == [
+        (0, False), (end, True), (end + 1, True),
+    ]  # fmt: skip
+    path.write_bytes(wrong)
+    assert len(permissive(tmp_path)) == 1, "a correct checksum is no unfinished end"
+
+
+def test_a_time_that_no_calendar_has_is_null(tmp_path: Path) -> None:
+    """A time in milliseconds that is multiplied would come out as another one."""
+    path = tmp_path / f"{0:020d}.log"
+    times = [-(1 << 63), -62_135_596_800_001, -62_135_596_800_000, -1, 0, 253_402_300_799_999]
+    times += [253_402_300_800_000, (1 << 63) - 1]
+    path.write_bytes(b"".join([batch_of(at, 1, timestamp=time) for at, time in enumerate(times)]))
+    [found] = read_slice(Slice(str(path), 0, -1, 0), Reading(select("timestamp")))
+    microseconds = found.column("timestamp").cast("int64").to_pylist()
+    assert microseconds == [None, None, *[time * 1000 for time in times[2:6]], None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from quorate.admin.types import NewTopic
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
 from quorate.pipeline.datasource.options import parse_options
-from quorate.pipeline.datasource.source import MetadataLogReader
+from quorate.pipeline.datasource.source import FilteringReader, MetadataLogReader
 from quorate.pipeline.datasource.tasks import read_task
 from quorate.pipeline.decoder.read import Reading
 from quorate.pipeline.live.directory import DirectoryTail
@@ -161,6 +162,22 @@ def test_a_directory_that_does_not_have_what_was_read_is_refused(
         tail.plan(position, position)
 
 
+def test_a_stale_copy_with_uncommitted_records_does_not_confuse_a_stream(tmp_path: Path) -> None:
+    """The leader of epoch 3 was lost with records that nobody else had. When it is back, they are gone."""
+    epochs = "0\n2\n1 0\n{} 2\n"
+    voter(tmp_path, 1, 14, epoch=3)
+    for node in (2, 3):
+        voter(tmp_path, node, 20, epoch=4)
+    for node, epoch in ((1, 3), (2, 4), (3, 4)):
+        (tmp_path / f"node-{node}" / LOG / "leader-epoch-checkpoint").write_text(epochs.format(epoch))
+    tail = DirectoryTail([str(tmp_path)], 1 << 20)
+    first = tail.advance(StreamOffset(0, 0, "c"), 10)
+    assert (first.offset, first.epoch) == (10, 4)
+    shutil.rmtree(tmp_path / "node-1")
+    voter(tmp_path, 1, 20, epoch=4)
+    assert tail.advance(first, 10).offset == 20
+
+
 # -- the stream reader ---------------------------------------------------------------------------------
 
 
@@ -286,6 +303,55 @@ def test_a_response_without_a_complete_batch_is_refused(tmp_path: Path, cut: int
     found.data = found.data[:cut]
     with pytest.raises(MetadataError, match=r"at offset 0 .* the response has no complete batch"):
         range_rows(found, Range(0, 8, 0, "c"))
+
+
+class Connected(Controllers):
+    """The same, in the place of a connection."""
+
+    cluster_id = "c"
+
+    def fetch(self, offset: int, epoch: int, **_: object) -> Fetched:
+        found = super().fetch(offset, epoch)
+        return Fetched(found.records, 8, self.start, found.snapshot)
+
+    def __enter__(self) -> Connected:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("start", [0, 2], ids=["whole", "cleaned"])
+def test_filters_of_offsets_do_not_change_what_a_quorum_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """Without a filter, the snapshot comes first where the log's start is gone. It has rows that filters match."""
+    d = pytest.importorskip("pyspark.sql.datasource")
+    folder = log_with_snapshot(tmp_path)
+    for module in ("tail", "quorum"):
+        monkeypatch.setattr(
+            f"quorate.pipeline.live.{module}.Quorum", lambda *_: Connected(folder, start=start)
+        )
+    given = parse_options({"controllers": "a:1", "sliceBytes": "300", "complete": "false"})
+
+    def read(*filters: object) -> Rows:
+        found = FilteringReader(given)
+        found.pushFilters(cast(Any, list(filters)))
+        return [row for task in found.partitions() for batch in found.read(task) for row in batch.to_pylist()]
+
+    every = read()
+    assert ({row["snapshot"] for row in every} == {None}) == (start == 0)
+    for at in range(9):
+        above, below = d.GreaterThanOrEqual(("offset",), at), d.LessThan(("offset",), at)
+        assert [row for row in read(above) if row["offset"] >= at] == [
+            row for row in every if row["offset"] >= at
+        ]
+        assert [row for row in read(below) if row["offset"] < at] == [
+            row for row in every if row["offset"] < at
+        ]
 
 
 # -- a running quorum ----------------------------------------------------------------------------------

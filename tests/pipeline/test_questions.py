@@ -105,17 +105,18 @@ HISTORY: list[tuple[float, list[Data]]] = [
 ]  # fmt: skip
 
 
-def write_history(folder: Path) -> None:
+def write_steps(folder: Path, history: list[tuple[float, list[Data]]], *, level: int = 27) -> None:
+    """A log with a batch for each time, in the versions of a metadata.version."""
     offset, epoch = 0, 0
     with (folder / f"{0:020d}.log").open("wb") as out:
-        for seconds, records in HISTORY:
+        for seconds, records in history:
             place = {"base_offset": offset, "timestamp": int(at(seconds).timestamp() * 1000)}
             if isinstance(records[0], LeaderChangeMessage):
                 epoch += 1
                 found = (ControlRecordType.LEADER_CHANGE, records[0].encode(0))
                 out.write(build_control_batch([found], leader_epoch=epoch, **place))
             else:
-                values = [encode_record(record, record_version(record.KEY, 27)) for record in records]
+                values = [encode_record(record, record_version(record.KEY, level)) for record in records]
                 out.write(build_metadata_batch(values, leader_epoch=epoch, **place))
             offset += len(records)
 
@@ -127,7 +128,7 @@ def asked(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -
     from quorate.pipeline.tables.update import update
 
     folder = tmp_path_factory.mktemp("history")
-    write_history(folder)
+    write_steps(folder, HISTORY)
     lake = lakes()
     update(lake, open_source(str(folder)), "c", report=lambda _: None)
     return lake

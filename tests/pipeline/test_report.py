@@ -23,7 +23,7 @@ from quorate.tools.lake import progress
 from quorate.tools.lake.report import page, plots
 from quorate.tools.lake.report.contents import Contents, Figure, Section, Table, duration
 
-from .test_questions import write_history
+from .test_questions import HISTORY, write_steps
 
 if TYPE_CHECKING:
     from quorate.pipeline.tables.lake import Lake
@@ -204,7 +204,7 @@ def report(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_report_of_a_day_with_failures(report: Callable[..., str], tmp_path: Path) -> None:
-    write_history(tmp_path)
+    write_steps(tmp_path, HISTORY)
     text = report(tmp_path, "--title", "Production")
     found = Page(text)
     figures = dict(zip(found.texts["dt"], re.findall(r"</dt><dd>(.*?)</dd>", text), strict=True))

@@ -1,4 +1,4 @@
-"""Parts of every console script: the parser of options, and the exit status and message of an error."""
+"""Parts of every console script: the parser of options, the exit status and message of an error, printable text."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(1, f"{self.prog}: error: {message}\n")
+
+
+def printable(text: str) -> str:
+    """The text, in which characters that would change the terminal are escaped."""
+    return text if text.isprintable() else "".join([c if c.isprintable() else ascii(c)[1:-1] for c in text])
 
 
 def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:

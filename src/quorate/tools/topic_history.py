@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module
-from quorate.tools.command_line import Parser, ToolError, run
+from quorate.tools.command_line import Parser, ToolError, printable, run
 
 if TYPE_CHECKING:
     from pyspark import sql
@@ -115,10 +115,10 @@ def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
             if last is not None:
                 yield ""
             last = row["topic_id"]
-            yield f"{row['topic'] or '(unknown name)'}  {row['topic_id'] or ''}".rstrip()
+            yield printable(f"{row['topic'] or '(unknown name)'}  {row['topic_id'] or ''}".rstrip())
         yield (
             f"  {_time(row['timestamp']):%Y-%m-%d %H:%M:%S.%f}"[:-3]
-            + f"  offset {row['offset']:<8} {_text(row)}"
+            + f"  offset {row['offset']:<8} {printable(_text(row))}"
         )
 
 

@@ -79,9 +79,9 @@ def _times(bounds: Bounds, value: Any, side: int) -> Bounds:
         return bounds
     moment = value.astimezone(UTC) if value.tzinfo is None else value
     milliseconds = int(moment.timestamp() // 0.001)
+    first, last = bounds.first_time_ms, bounds.last_time_ms
     if side < 0:
-        return bounds._replace(first_time_ms=max(bounds.first_time_ms or 0, milliseconds - 1))
-    last = milliseconds + 1
-    return bounds._replace(
-        last_time_ms=last if bounds.last_time_ms is None else min(bounds.last_time_ms, last)
-    )
+        return bounds._replace(
+            first_time_ms=milliseconds - 1 if first is None else max(first, milliseconds - 1)
+        )
+    return bounds._replace(last_time_ms=milliseconds + 1 if last is None else min(last, milliseconds + 1))

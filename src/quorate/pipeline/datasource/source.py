@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from quorate.lazy import lazy_module
+from quorate.pipeline.datasource.bounds import Bounds
 from quorate.pipeline.datasource.columns import COMMITTED, TYPED_COLUMNS, ddl
 from quorate.pipeline.datasource.options import OF_STREAMS, OF_TABLES, Options, parse_options
 from quorate.pipeline.datasource.pushdown import push_filters
@@ -20,7 +21,7 @@ from quorate.pipeline.datasource.tasks import FileTask, RangeTask, read_task
 from quorate.pipeline.directories.committed import committed_end
 from quorate.pipeline.directories.copies import find_copies, merge
 from quorate.pipeline.directories.layout import group, slices
-from quorate.pipeline.live.offsets import Start, StreamOffset
+from quorate.pipeline.live.offsets import UNKNOWN_EPOCH, Range, Start, StreamOffset
 from quorate.pipeline.live.stream import MetadataStreamReader
 from quorate.pipeline.live.tail import QuorumTail
 
@@ -60,18 +61,21 @@ class MetadataLogReader(DataSourceReader):
     decode the records."""
 
     def __init__(self, options: Options) -> None:
+        self._asked = options
         self._options = options
+        """The options with the bounds of filters."""
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.controllers is not None:
-            return list(_quorum_tasks(options)) or [FileTask([])]
+            found = [_within(task.wanted, options.bounds) for task in _quorum_tasks(self._asked)]
+            return [RangeTask(wanted) for wanted in found if wanted is not None] or [FileTask([])]
         copies = find_copies(options.paths, options.files)
         layout = merge(copies)
         snapshots = layout.chosen_snapshots(options.snapshots)
         if options.complete:
-            layout.check_complete(options.bounds.first_offset, options.snapshots)
-        found = slices(
+            layout.check_complete(self._asked.bounds.first_offset, self._asked.snapshots)
+        parts = slices(
             layout,
             snapshots=snapshots,
             start_offset=options.bounds.first_offset,
@@ -80,7 +84,7 @@ class MetadataLogReader(DataSourceReader):
             committed=committed_end(copies, options.files) if options.selection.has_any([COMMITTED]) else 0,
             files=options.files,
         )
-        return [FileTask(parts) for parts in group(found, options.slice_bytes)] or [FileTask([])]
+        return [FileTask(task) for task in group(parts, options.slice_bytes)] or [FileTask([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self._options)
@@ -96,7 +100,7 @@ class FilteringReader(MetadataLogReader):
         return filters
 
 
-def _quorum_tasks(options: Options) -> Iterator[InputPartition]:
+def _quorum_tasks(options: Options) -> list[RangeTask]:
     """The tasks that read a quorum's log up to its high watermark."""
     assert options.controllers is not None
     first, end = options.bounds.first_offset, options.bounds.end_offset
@@ -105,17 +109,27 @@ def _quorum_tasks(options: Options) -> Iterator[InputPartition]:
         committed = tail.first(Start.LATEST)
         last = committed if end is None else replace(committed, offset=min(end, committed.offset))
         if start.offset >= last.offset:
-            return
+            return []
         tasks = tail.plan(start, last)
-        if options.complete:
-            _check_complete(tasks, options)
-        yield from tasks
+    if options.complete:
+        _check_complete(tasks, options)
+    return tasks
 
 
-def _check_complete(tasks: Sequence[InputPartition], options: Options) -> None:
+def _within(wanted: Range, bounds: Bounds) -> Range | None:
+    """The part of a range that filters leave, or None. A snapshot's rows have its last offset: it is read
+    whole, and filters do not decide whether it is."""
+    if wanted.begins_with_snapshot:
+        return wanted
+    start = max(wanted.start, bounds.first_offset)
+    end = wanted.end if bounds.end_offset is None else min(wanted.end, bounds.end_offset)
+    epoch = wanted.epoch if start == wanted.start else UNKNOWN_EPOCH
+    return replace(wanted, start=start, end=end, epoch=epoch) if start < end else None
+
+
+def _check_complete(tasks: Sequence[RangeTask], options: Options) -> None:
     """Raises ValueError if a quorum's log has lost its start, and its snapshot is not the wanted one."""
     for task in tasks:
-        assert isinstance(task, RangeTask)
         end = task.wanted.end
         if task.wanted.begins_with_snapshot and options.snapshots != str(end):
             raise ValueError(

@@ -10,4 +10,5 @@
     objects   decodes records one by one
 
 `quorate.pipeline.datasource.source` imports `read`, in the tasks only.
+`quorate.pipeline.directories.copies` finds the end of a log with `batches`.
 """

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import google_crc32c
-import numpy as np
 
+from quorate.lazy import lazy_module
 from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds
 from quorate.pipeline.directories.layout import Slice
 from quorate.records.batch_header import (
@@ -26,6 +26,11 @@ from quorate.records.batch_header import (
     LOG_OVERHEAD,
     MAGIC,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+else:  # only the search behind damage needs it
+    np = lazy_module("numpy")
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _WINDOW_BYTES: Final = 1 << 20
@@ -109,10 +114,21 @@ def read_batches(part: Slice, view: memoryview, bounds: Bounds) -> Iterator[Batc
         if expected is None or base_offset >= expected:
             expected = last_offset + 1
             if batch is not None:
-                yield batch
+                yield _checked(batch)
         position += size
     if part.end_offset is not None and expected is not None and expected < part.end_offset:
         yield Damage(end, end, expected, part.end_offset, "the file ends too early")
+
+
+def _checked(batch: Batch) -> Batch | Damage:
+    """The batch, or its damage if it has not one record for each of its offsets. Its checksum is correct, so it
+    was written like this, and the offsets of its records are not known."""
+    offsets = batch.last_offset - batch.base_offset + 1
+    if batch.records == offsets:
+        return batch
+    end = batch.position + len(batch.data)
+    reason = f"the batch has {batch.records} records for {offsets} offsets"
+    return Damage(batch.position, end, batch.base_offset, batch.last_offset + 1, reason)
 
 
 def _discontinuity(position: int, size: int, expected: int, base_offset: int) -> Damage:

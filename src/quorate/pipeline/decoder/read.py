@@ -41,6 +41,10 @@ _NO_OP_BYTES: Final = 4
 
 _NO_API: Final = -1
 
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+"""The years 1 to 9999, which both Spark and Python have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -222,8 +226,7 @@ class _Reader:
                 case "epoch":
                     arrays[name] = pa.array(np.array([found.epoch for found in batches], np.int32)[batch])
                 case "timestamp":
-                    times = np.array([found.timestamp for found in batches], np.int64)[batch] * 1000
-                    arrays[name] = pa.array(times).cast(arrow_type("timestamp"))
+                    arrays[name] = _times(np.array([found.timestamp for found in batches], np.int64)[batch])
                 case "control":
                     arrays[name] = pa.repeat(pa.scalar(control), count)
                 case "committed":
@@ -262,6 +265,12 @@ class _Reader:
         yield pa.RecordBatch.from_arrays(
             [pa.array([row.get(column.name)], column.type) for column in self._schema], schema=self._schema
         )
+
+
+def _times(milliseconds: Numbers) -> pa.Array:
+    """The times of records. Those that no calendar has are null: multiplied, they would be other times."""
+    outside = (milliseconds < _FIRST_MS) | (milliseconds > _LAST_MS)
+    return pa.array(np.where(outside, 0, milliseconds) * 1000, mask=outside).cast(arrow_type("timestamp"))
 
 
 def _has_footer(batch: Batch | None) -> bool:

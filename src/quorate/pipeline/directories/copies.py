@@ -2,7 +2,8 @@
 once.
 
 The copy with the most advanced end (epoch, then offset, as in an election) is read as far as it goes. Other
-copies give what it lacks: older segments and snapshots. A copy whose end was never committed may differ from
+copies give what it lacks: older segments and snapshots. If offsets are still missing between two copies, the log
+begins after them. A copy whose end was never committed may differ from
 the others there, so it is read only up to an offset at which both have the same leader epoch, because then
 everything before is equal too (Log Matching in Raft), or else up to its newest snapshot.
 """
@@ -16,16 +17,22 @@ from pathlib import Path
 from typing import Final
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.datasource.bounds import EVERYTHING
+from quorate.pipeline.decoder.batches import Batch, read_batches
 from quorate.pipeline.directories.files import LOCAL, Files, Reader, is_remote, local_path
-from quorate.pipeline.directories.layout import Layout, Segment, SnapshotFile, index_path, scan
+from quorate.pipeline.directories.layout import Layout, Segment, Slice, SnapshotFile, index_path, scan
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
-from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header, verify_crc
+from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_header
 
 _DEPTH: Final = 3
 """A cluster's folder contains nodes, which contain log directories, which contain the metadata log."""
 
+_META_PROPERTIES: Final = "meta.properties"
 _EPOCH_FILE: Final = "leader-epoch-checkpoint"
 _INDEX_ENTRY: Final = struct.Struct(">ii")
+
+_SMALL_BYTES: Final = 16 << 20
+"""The part of a segment that is read into memory. The index has an entry every 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +74,45 @@ def find_logs(path: str, files: Files = LOCAL) -> list[str]:
     root = path.rstrip("/") if is_remote(path) else str(Path(local_path(path)))
     if not files.is_directory(root):
         raise FileNotFoundError(f"{path} is not a directory")
+    found: list[str] = []
     level = [root]
     for _ in range(_DEPTH):
-        logs = [f"{place}/{METADATA_DIRECTORY}" for place in level]
-        found = [log for log in logs if files.is_directory(log)]
-        if found:
-            return sorted(found)
-        level = [entry.path for place in level for entry in files.entries(place) if entry.is_directory]
+        following: list[str] = []
+        for place in level:
+            try:
+                entries = {entry.name: entry for entry in files.entries(place)}
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            log = entries.get(METADATA_DIRECTORY)
+            if log is not None and log.is_directory:
+                found.append(f"{place}/{METADATA_DIRECTORY}")
+            elif _META_PROPERTIES not in entries:  # the directories in a log directory are partitions
+                following += [entry.path for entry in entries.values() if entry.is_directory]
+        level = following
+    if found:
+        return sorted(found)
     scan(root, files)  # raises FileNotFoundError if it is no metadata log
     return [root]
 
 
+def ranked(copies: Sequence[Copy]) -> list[Copy]:
+    """The copies in the order of an election: the most advanced one first."""
+    return sorted(copies, key=lambda copy: (copy.last_epoch, copy.end_offset), reverse=True)
+
+
 def merge(copies: Sequence[Copy]) -> Layout:
     """The layout of all copies together."""
-    ranked = sorted(copies, key=lambda copy: (copy.last_epoch, copy.end_offset), reverse=True)
-    first = ranked[0]
+    copies = ranked(copies)
+    first = copies[0]
     segments = list(first.layout.segments)
     start = first.layout.log_start_offset
-    for other in ranked[1:]:
+    for other in copies[1:]:
         older = _older_segments(other, first, start)
         if older:
             segments = [*older, *segments]
             start = older[0].base_offset
     snapshots: dict[tuple[int, int], SnapshotFile] = {}
-    for copy in ranked:
+    for copy in copies:
         for snapshot in copy.layout.snapshots:
             snapshots.setdefault((snapshot.end_offset, snapshot.epoch), snapshot)
     return Layout(
@@ -139,23 +161,36 @@ def _end(layout: Layout, files: Files) -> tuple[int, int]:
 
 
 def _segment_end(segment: Segment, files: Files) -> tuple[int, int] | None:
-    """The end of a segment, from the last entry of its index on."""
-    last: tuple[int, int] | None = None
+    """The offset after the last intact batch of a segment, and its epoch; None if there is no such batch.
+
+    The search begins at the last entry of the index. Batches behind a damaged place count, because the log
+    goes on there.
+    """
     try:
         with files.open(segment.path) as read:
-            position = _indexed_position(segment, read, files)
-            while position + BATCH_OVERHEAD <= segment.size_bytes:
-                header = parse_header(read(position, BATCH_OVERHEAD))
-                stop = position + header.size_bytes
-                # The last batch may be half written.
-                if stop > segment.size_bytes or (
-                    stop == segment.size_bytes and not verify_crc(read(position, header.size_bytes))
-                ):
-                    break
-                last = header.last_offset + 1, header.leader_epoch
-                position = stop
-    except (OSError, CorruptRecordError):
+            indexed = _indexed_position(segment, read, files)
+            for position in (indexed, 0) if indexed else (0,):
+                left = segment.size_bytes - position
+                if left <= _SMALL_BYTES:  # a file that a node shortens meanwhile must not be mapped
+                    part, view = Slice(segment.path, 0, -1, left), memoryview(read(position, left))
+                else:
+                    part = Slice(segment.path, position, -1, left)
+                    view = files.view(segment.path, position, -1)
+                found = _last_batch(replace(part, may_be_cut=True), view)
+                if found is not None:
+                    return found
+    except OSError:
         pass
+    return None
+
+
+def _last_batch(part: Slice, view: memoryview) -> tuple[int, int] | None:
+    last: tuple[int, int] | None = None
+    for found in read_batches(part, view, EVERYTHING):
+        if isinstance(found, Batch):
+            last = found.last_offset + 1, found.epoch
+        elif last is not None and found.next_offset is not None:
+            last = found.next_offset, last[1]
     return last
 
 
@@ -187,7 +222,7 @@ def _epochs(place: str, files: Files) -> tuple[tuple[int, int], ...]:
 def _meta_properties(directory: str, files: Files) -> dict[str, str]:
     """The file `meta.properties` of a log directory: the ids of cluster, node and directory, if it has them."""
     try:
-        lines = files.read(f"{directory}/meta.properties").decode().splitlines()
+        lines = files.read(f"{directory}/{_META_PROPERTIES}").decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
     pairs = [line.partition("=") for line in lines if "=" in line and not line.startswith("#")]

@@ -58,8 +58,7 @@ class Files:
         with os.scandir(local_path(directory)) as listed:
             for entry in listed:
                 try:
-                    is_directory = entry.is_dir(follow_symlinks=False)
-                    found.append(Entry(entry.path, is_directory, entry.stat().st_size))
+                    found.append(Entry(entry.path, entry.is_dir(), entry.stat().st_size))
                 except FileNotFoundError:
                     continue  # renamed for deletion since it was listed
         return found

@@ -6,6 +6,7 @@ renamed to `.deleted` and deleted a minute later.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ SLICE_BYTES = 64 << 20
 """The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster.
 """
 
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
@@ -56,12 +58,17 @@ class Layout:
 
     @property
     def log_start_offset(self) -> int:
-        """The base offset of the first segment.
+        """The base offset of the first segment from which on no offset is missing.
 
         Without segments, the end offset of the last snapshot, or 0.
         """
-        if self.segments:
-            return self.segments[0].base_offset
+        start: Segment | None = None
+        for segment in reversed(self.segments):
+            if start is not None and not _continues(segment, start):
+                break
+            start = segment
+        if start is not None:
+            return start.base_offset
         return self.snapshots[-1].end_offset if self.snapshots else 0
 
     def base_snapshot(self) -> SnapshotFile | None:
@@ -131,14 +138,16 @@ def scan(path: str | Path, files: Files = LOCAL) -> Layout:
     segments: list[Segment] = []
     snapshots: list[SnapshotFile] = []
     for entry in files.entries(directory):
+        if entry.is_directory:
+            continue
         snapshot_id = parse_name(entry.name)
-        stem = entry.name.removesuffix(".log")
+        segment = _SEGMENT.fullmatch(entry.name)
         if snapshot_id is not None:
             snapshots.append(
                 SnapshotFile(entry.path, snapshot_id.offset, snapshot_id.epoch, entry.size_bytes)
             )
-        elif stem != entry.name and stem.isdigit():
-            segments.append(Segment(entry.path, int(stem), entry.size_bytes))
+        elif segment is not None:
+            segments.append(Segment(entry.path, int(segment[1]), entry.size_bytes))
     if not segments and not snapshots:
         raise NoMetadataLogError(
             f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}"
@@ -198,7 +207,7 @@ def slices(
             continue
         if segment.size_bytes == 0 and following is None:
             continue
-        same_copy = following is not None and _directory(following.path) == _directory(segment.path)
+        same_copy = following is not None and _same_copy(segment, following)
         whole = Slice(
             segment.path,
             0,
@@ -246,8 +255,16 @@ def index_path(segment: Segment) -> str:
     return f"{segment.path.removesuffix('.log')}.index"
 
 
-def _directory(path: str) -> str:
-    return path.rpartition("/")[0]
+def _same_copy(one: Segment, other: Segment) -> bool:
+    return one.path.rpartition("/")[0] == other.path.rpartition("/")[0]
+
+
+def _continues(segment: Segment, following: Segment) -> bool:
+    """Whether no offset is missing between two segments. Inside of one copy, a gap is damage, which the read
+    reports."""
+    return _same_copy(segment, following) or (
+        segment.limit is not None and segment.limit >= following.base_offset
+    )
 
 
 def _index_cuts(segment: Segment, slice_bytes: int, files: Files) -> list[tuple[int, int]]:

@@ -207,7 +207,8 @@ class SimulatedCluster:
 
     def _partitions_of(self, broker: int) -> Iterable[tuple[bytes, int, PartitionImage]]:
         topics = self.image.topics
-        for topic_id, number in topics.partitions_of(broker):
+        # The order of the image differs from process to process.
+        for topic_id, number in sorted(topics.partitions_of(broker)):
             found = topics.partition(topic_id, number)
             assert found is not None
             yield topic_id, number, found

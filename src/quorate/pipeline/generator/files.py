@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -12,7 +12,8 @@ from quorate.log.directories import meta_properties
 from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.snapshot import snapshot_name, write_snapshot
+from quorate.metadata.image.writer import image_values
+from quorate.metadata.snapshot import MAX_BATCH_RECORDS, data_base_offset, frame_batches, snapshot_name
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY, METADATA_TOPIC_ID
 from quorate.records.batch import build_control_batch, build_metadata_batch
 from quorate.records.control import ControlRecordType, LeaderChangeMessage
@@ -80,14 +81,30 @@ class LogFiles:
 
     def snapshot(self, image: MetadataImage, now_ms: int) -> None:
         """Writes a snapshot that ends at the end of the log."""
-        write_snapshot(
-            self.folder / snapshot_name(self.end_offset, self.epoch),
-            image,
+        batches = frame_batches(
+            self._data_batches(image, now_ms),
+            epoch=self.epoch,
+            last_contained_timestamp_ms=now_ms,
             kraft_version=0,
             voters=None,
-            last_contained_timestamp_ms=now_ms,
             now_ms=now_ms,
         )
+        with (self.folder / snapshot_name(self.end_offset, self.epoch)).open("xb") as out:
+            out.writelines(batches)
+
+    def _data_batches(self, image: MetadataImage, now_ms: int) -> Iterator[bytes]:
+        """The records of the image in an order that is the same in each process, which that of the image is
+        not."""
+        values = list(image_values(image))
+        place = {kind: number for number, kind in enumerate(dict.fromkeys([value[1] for value in values]))}
+        values.sort(key=lambda value: (place[value[1]], value))
+        for start in range(0, len(values), MAX_BATCH_RECORDS):
+            yield build_metadata_batch(
+                values[start : start + MAX_BATCH_RECORDS],
+                base_offset=data_base_offset(0) + start,
+                leader_epoch=self.epoch,
+                timestamp=now_ms,
+            )
 
     def delete_before(self, offset: int, now_ms: int) -> None:
         """Deletes the segments and snapshots that end before an offset."""

@@ -111,7 +111,7 @@ class Years:
 
     def _delete(self) -> None:
         names = self.cluster.names()
-        if len(names) > self.cluster.size.topics // 2:
+        if len(names) > max(1, self.cluster.size.topics // 2):
             self.cluster.delete(self._rng.choice(names))
 
     def _create_anew(self) -> None:

@@ -18,7 +18,7 @@ from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.bounds import Bounds
 from quorate.pipeline.datasource.tasks import FileTask
 from quorate.pipeline.directories.committed import committed_end
-from quorate.pipeline.directories.copies import Copy, find_copies, merge
+from quorate.pipeline.directories.copies import Copy, find_copies, merge, ranked
 from quorate.pipeline.directories.files import LOCAL, Files
 from quorate.pipeline.directories.layout import Layout, SnapshotFile, group, slices
 from quorate.pipeline.live.offsets import (
@@ -39,6 +39,7 @@ class Found:
     """The directories at one moment."""
 
     copies: tuple[Copy, ...]
+    """The most advanced one first: another one may have had records that others replaced."""
     layout: Layout
     end: int
     """The records before this offset are known to be committed."""
@@ -49,10 +50,12 @@ class Found:
 
     def epoch_before(self, offset: int) -> int:
         """The leader epoch of the record before an offset, or UNKNOWN_EPOCH."""
-        epochs = [copy.epoch_at(offset - 1) for copy in self.copies]
-        ended = [copy.last_epoch for copy in self.copies if copy.end_offset == offset > 0]
-        ended += [found.epoch for found in self.layout.snapshots if found.end_offset == offset]
-        return next((epoch for epoch in (*epochs, *ended) if epoch is not None), UNKNOWN_EPOCH)
+        in_snapshots = [found.epoch for found in self.layout.snapshots if found.end_offset == offset]
+        in_copies = [
+            copy.last_epoch if copy.end_offset == offset > 0 else copy.epoch_at(offset - 1)
+            for copy in self.copies
+        ]
+        return next((epoch for epoch in (*in_snapshots, *in_copies) if epoch is not None), UNKNOWN_EPOCH)
 
     def snapshot_after(self, position: StreamOffset) -> SnapshotFile | None:
         """The snapshot that replaces the records from a position on, if the logs no longer have it."""
@@ -124,7 +127,7 @@ class DirectoryTail:
         """Does nothing: no file stays open."""
 
     def _look(self) -> Found:
-        copies = find_copies(self._paths, self._files)
+        copies = ranked(find_copies(self._paths, self._files))
         return Found(tuple(copies), merge(copies), committed_end(copies, self._files))
 
     def _at(self, offset: int, found: Found) -> StreamOffset:

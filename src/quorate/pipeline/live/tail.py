@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql.datasource import InputPartition
-
 from quorate.admin.metadata_log import Fetched, SnapshotId
 from quorate.pipeline.datasource.tasks import RangeTask
 from quorate.pipeline.live.offsets import (
@@ -109,7 +107,7 @@ class QuorumTail:
         end = committed if limit is None else min(committed, base.offset + limit)
         return self._at(end, base, committed, whole_batches=limit is not None)
 
-    def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
+    def plan(self, start: StreamOffset, end: StreamOffset) -> list[RangeTask]:
         """The tasks that read between two offsets. If the log no longer has the start, the first one reads a
         snapshot.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from quorate.pipeline.questions.availability import racks
 from quorate.pipeline.questions.moments import Period
-from quorate.pipeline.questions.spans import Unit, timeline
+from quorate.pipeline.questions.spans import Unit, stepped, timeline
 from quorate.pipeline.tables.declaration import Column
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.tables.topics import PARTITIONS
@@ -48,9 +47,7 @@ def balance(
 def _changes(lake: Lake, cluster: str, period: Period, unit: Unit) -> DataFrame:
     """What the states of partitions add to and take from each broker's numbers in each step."""
     rows = lake.read(PARTITIONS.name, cluster).where(f.col("valid_from_offset") <= period.last)
-    begins = _step(period, unit, "valid_from_offset", "valid_from_time")
-    ends = f.when(~period.ends_later(), _step(period, unit, "valid_to_offset", "valid_to_time"))
-    rows = rows.select("replicas", "leader", begins.alias("begins"), ends.alias("ends"))
+    rows = stepped(rows, PARTITIONS.key_names, period, unit).select("replicas", "leader", "begins", "ends")
     # What begins and ends in one step is in no number at the end of a step.
     rows = rows.where(f.col("ends").isNull() | (f.col("begins") < f.col("ends")))
     rows = rows.select("leader", "begins", "ends", f.posexplode("replicas").alias("place", "broker_id"))
@@ -65,7 +62,3 @@ def _changes(lake: Lake, cluster: str, period: Period, unit: Unit) -> DataFrame:
         f.sum(f.when(f.col("leader") == f.col("broker_id"), sign).otherwise(0)).alias("leaders"),
         f.sum(f.when(f.col("place") == 0, sign).otherwise(0)).alias("preferred"),
     )
-
-
-def _step(period: Period, unit: Unit, offset: str, time: str) -> Expression:
-    return unit.begin(period, period.clip(offset, time))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from quorate.pipeline.questions.moments import Period
-from quorate.pipeline.questions.spans import Unit, timeline
+from quorate.pipeline.questions.spans import Unit, stepped, timeline
 from quorate.pipeline.tables.declaration import Column, Entity
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.tables.topics import PARTITIONS, TOPICS
@@ -57,13 +57,14 @@ def _existence(lake: Lake, cluster: str, entity: Entity, period: Period, unit: U
         f.max_by("valid_to_time", "valid_from_offset").alias("deleted_time"),
     )
     name = entity.name
+    begin = _step(period, unit, "created", "created_time")
     created = spans.select(
-        _step(period, unit, "created", "created_time"),
+        begin.alias("time"),
         f.lit(1).alias(name),
         period.has("created").cast("int").alias(f"{name}_created"),
     )
     deleted = spans.where(f.col("deleted") <= period.last).select(
-        _step(period, unit, "deleted", "deleted_time"),
+        f.greatest(begin, _step(period, unit, "deleted", "deleted_time")).alias("time"),
         f.lit(-1).alias(name),
         period.has("deleted").cast("int").alias(f"{name}_deleted"),
     )
@@ -72,15 +73,15 @@ def _existence(lake: Lake, cluster: str, entity: Entity, period: Period, unit: U
 
 def _replicas(lake: Lake, cluster: str, period: Period, unit: Unit) -> DataFrame:
     rows = lake.read(PARTITIONS.name, cluster).where(f.col("valid_from_offset") <= period.last)
-    begins = rows.select(
-        _step(period, unit, "valid_from_offset", "valid_from_time"), f.size("replicas").alias("replicas")
-    )
-    ends = rows.where(f.col("valid_to_offset") <= period.last).select(
-        _step(period, unit, "valid_to_offset", "valid_to_time"), (-f.size("replicas")).alias("replicas")
+    rows = stepped(rows, PARTITIONS.key_names, period, unit)
+    count = f.size("replicas")
+    begins = rows.select(f.col("begins").alias("time"), count.alias("replicas"))
+    ends = rows.where(f.col("ends").isNotNull()).select(
+        f.col("ends").alias("time"), (-count).alias("replicas")
     )
     return begins.union(ends)
 
 
 def _step(period: Period, unit: Unit, offset: str, time: str) -> Expression:
     """The step in which a change is counted. What was before the period counts from its begin on."""
-    return unit.begin(period, period.clip(offset, time)).alias("time")
+    return unit.begin(period, period.clip(offset, time))

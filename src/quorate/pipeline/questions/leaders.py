@@ -77,10 +77,13 @@ def _leaders(lake: Lake, cluster: str, period: Period) -> DataFrame:
     rows = lake.read(PARTITIONS.name, cluster).where(period.overlaps())
     first = f.col("replicas")[0]
     before, leader = f.col("before"), f.col("leader")
+    # The recovery state does not tell a second unclean election during a recovery.
+    recovers = (f.col("leader_recovery_state") == 1) & (f.col("recovery_before") == 0)
+    was_in_sync = f.array_contains("isr_before", leader) | f.array_contains("elr_before", leader)
     kind = (
         f.when(leader == -1, "none")
         .when(before == leader, "again")
-        .when((f.col("leader_recovery_state") == 1) & (f.col("recovery_before") == 0), "unclean")
+        .when(recovers | ~was_in_sync, "unclean")
         .when(leader == first, "preferred")
         .otherwise("other")
     )
@@ -89,6 +92,8 @@ def _leaders(lake: Lake, cluster: str, period: Period) -> DataFrame:
             {
                 "before": f.lag("leader").over(order),
                 "recovery_before": f.lag("leader_recovery_state").over(order),
+                "isr_before": f.lag("isr").over(order),
+                "elr_before": f.lag("elr").over(order),
                 "elected": f.col("leader_epoch") != f.lag("leader_epoch").over(order),
             }
         )

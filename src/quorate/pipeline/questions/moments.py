@@ -124,15 +124,23 @@ def _begin(lake: Lake, cluster: str) -> tuple[int, datetime]:
         f.unix_millis(f.min("timestamp")).alias("time"),
     )
     record, snapshot, time = found.collect()[0]
+    if time is None:
+        raise _expired(lake, cluster)
     first = snapshot if snapshot is not None and (record is None or snapshot < record) else record - 1
     return first, datetime.fromtimestamp(time / 1000, UTC)
 
 
 def _time_of(lake: Lake, cluster: str, offset: int) -> datetime:
-    """The time of the record at an offset."""
+    """The time of the record at an offset. Raises LakeError if the events have expired."""
     events = lake.read(EVENTS, cluster).where(f.col("offset") == offset)
-    millis: int = events.agg(f.unix_millis(f.max("timestamp"))).collect()[0][0]
+    millis: int | None = events.agg(f.unix_millis(f.max("timestamp"))).collect()[0][0]
+    if millis is None:
+        raise _expired(lake, cluster)
     return datetime.fromtimestamp(millis / 1000, UTC)
+
+
+def _expired(lake: Lake, cluster: str) -> LakeError:
+    return LakeError(f"the events of cluster {cluster} before offset {lake.expired(cluster)} have expired")
 
 
 def cluster_of(lake: Lake, wanted: str | None) -> str:

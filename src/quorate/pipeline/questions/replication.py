@@ -50,17 +50,21 @@ def degraded_rows(lake: Lake, cluster: str, period: Period) -> DataFrame:
     """The states of the table `partitions` that lack in-sync replicas or a leader, with `under_replicated`,
     `offline`, and `missing`: the brokers that are missing. Replicas that a reassignment adds are not missing
     (Kafka's Partition.isUnderReplicated)."""
+    return _partitions(lake, cluster, period).where("under_replicated OR offline")
+
+
+def _partitions(lake: Lake, cluster: str, period: Period) -> DataFrame:
+    """All states of the table `partitions` in a period, with these columns."""
     wanted = f.array_except("replicas", "adding_replicas")
     offline = f.col("leader") == -1
     rows = lake.read(PARTITIONS.name, cluster).where(period.overlaps())
-    rows = rows.withColumns(
+    return rows.withColumns(
         {
             "under_replicated": f.size("isr") < f.size(wanted),
             "offline": offline,
             "missing": f.when(offline, f.col("replicas")).otherwise(f.array_except(wanted, "isr")),
         }
     )
-    return rows.where("under_replicated OR offline")
 
 
 def degraded(lake: Lake, cluster: str, period: Period, min_isr: int = 1) -> DataFrame:
@@ -102,11 +106,8 @@ def degraded_over_time(lake: Lake, cluster: str, period: Period, unit: Unit, min
 def _pieces(lake: Lake, cluster: str, period: Period, min_isr: int) -> DataFrame:
     """The degraded states, cut where min.insync.replicas changes and at the ends of the period. `starts` is
     true for the first piece after the partition was healthy."""
-    order = Window.partitionBy(*PARTITIONS.key_names).orderBy("valid_from_offset")
-    continues = f.lag("valid_to_offset").over(order).eqNullSafe(f.col("valid_from_offset"))
-    rows = degraded_rows(lake, cluster, period).withColumns(
-        {"begins": ~continues, "still": period.ends_later()}
-    )
+    # Replicas that a reassignment adds are not missing, but count for min.insync.replicas.
+    rows = _partitions(lake, cluster, period).where("offline OR size(isr) < size(replicas)")
     configs = lake.read(CONFIGS.name, cluster).where(f.col("key") == _MIN_ISR)
     of_topics = _steps(configs.where("resource_type = 'TOPIC'"), "topic_id").alias("of_topics")
     of_all = configs.where("resource_type = 'BROKER' AND resource_name = ''")
@@ -137,7 +138,6 @@ def _pieces(lake: Lake, cluster: str, period: Period, min_isr: int) -> DataFrame
             "next": f.get("cuts", f.col("number") + 1),
             # A partition needs no more in-sync replicas than it has replicas.
             "under_min_isr": f.size("isr") < f.least(value, f.size("replicas")),
-            "starts": f.col("begins") & (f.col("number") == 0),
         }
     )
     rows = rows.withColumns(
@@ -149,10 +149,18 @@ def _pieces(lake: Lake, cluster: str, period: Period, min_isr: int) -> DataFrame
         }
     )
     rows = rows.where(
-        (f.col("from_at") <= period.last) & (f.col("to_at").isNull() | (f.col("to_at") > period.first))
+        (f.col("from_at") <= period.last)
+        & (f.col("to_at").isNull() | (f.col("to_at") > period.first))
+        & f.expr(" OR ".join(_FLAGS))
     )
+    order = Window.partitionBy(*PARTITIONS.key_names).orderBy("from_at")
     return rows.withColumns(
-        {"begin": period.clip("from_at", "from_moment"), "end": period.clip("to_at", "to_moment")}
+        {
+            "starts": ~f.lag("to_at").over(order).eqNullSafe(f.col("from_at")),
+            "still": period.ends_later("to_at"),
+            "begin": period.clip("from_at", "from_moment"),
+            "end": period.clip("to_at", "to_moment"),
+        }
     )
 
 
@@ -163,7 +171,7 @@ def _steps(configs: DataFrame, key: str) -> DataFrame:
         key,
         f.col("valid_from_offset").alias("at"),
         f.col("valid_from_time").alias("time"),
-        f.col("value").cast("int"),
+        f.col("value").try_cast("int").alias("value"),
     )
     ends = configs.where(f.col("valid_to_offset").isNotNull()).select(
         key,

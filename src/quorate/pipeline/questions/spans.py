@@ -66,6 +66,22 @@ def step_end(unit: Unit, time: Column, end: Column) -> Column:
     return end if unit is Unit.TOTAL else time + f.expr(f"interval 1 {unit.value}")
 
 
+def stepped(rows: DataFrame, keys: Sequence[str], period: Period, unit: Unit) -> DataFrame:
+    """States of a table with the steps in which they begin and end, `begins` and `ends`. The latter is null for a
+    state that does not end in the period.
+
+    Time may go back when the active controller changes. A state then does not begin before the one that it
+    follows, so that there is one state of each entity in every step.
+    """
+    until_now = (
+        Window.partitionBy(*keys).orderBy("valid_from_offset").rowsBetween(Window.unboundedPreceding, 0)
+    )
+    begins = unit.begin(period, period.clip("valid_from_offset", "valid_from_time"))
+    ends = unit.begin(period, period.clip("valid_to_offset", "valid_to_time"))
+    found = rows.withColumn("begins", f.max(begins).over(until_now))
+    return found.withColumn("ends", f.when(~period.ends_later(), f.greatest("begins", ends)))
+
+
 def spans(
     rows: DataFrame, keys: Sequence[str], values: Sequence[str] = (), more: Sequence[Column] = ()
 ) -> DataFrame:

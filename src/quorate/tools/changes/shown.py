@@ -16,6 +16,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import parse_uuid
+from quorate.tools.command_line import printable
 from quorate.tools.times import time_text
 
 HIDDEN = "(hidden)"
@@ -63,7 +64,7 @@ def text_lines(change: Change, values: Sequence[Value], topics: Topics, most: in
         topic = _topic(shown, topics)
         fields = []
         if topic is not None and "name" not in shown["data"]:
-            fields = [f"topic={_printable(topic)}"]
+            fields = [f"topic={printable(topic)}"]
         hidden = "topicId" if fields else ""
         fields += [
             f"{name}={_text(item)}"
@@ -80,15 +81,15 @@ def cause_text(cause: NoOpRecord | None) -> str:
     if cause is None:
         return "unknown"
     if cause.principal is None and cause.api < 0:
-        return f"controller: {_printable(cause.reason or 'no reason')}"
-    client = ", ".join([_printable(text) for text in (cause.client_id, cause.address) if text])
+        return f"controller: {printable(cause.reason or 'no reason')}"
+    client = ", ".join([printable(text) for text in (cause.client_id, cause.address) if text])
     parts = [
-        _printable(cause.principal or "unknown"),
+        printable(cause.principal or "unknown"),
         f"({client})" if client else "",
         api_name(cause.api) or "",
     ]
     if cause.reason:
-        parts.append(f"({_printable(cause.reason)})")
+        parts.append(f"({printable(cause.reason)})")
     return " ".join([part for part in parts if part])
 
 
@@ -125,10 +126,5 @@ def _topic(record: Mapping[str, Any], topics: Topics) -> str | None:
 
 def _text(item: Any) -> str:
     if isinstance(item, str):
-        return _printable(item)
+        return printable(item)
     return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
-
-
-def _printable(text: str) -> str:
-    """The text, without characters that would change the terminal."""
-    return "".join([c if c.isprintable() else ascii(c)[1:-1] for c in text])

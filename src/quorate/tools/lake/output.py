@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from quorate.tools.command_line import printable
+
 _MEASURED = 1000
 """The rows that decide how wide the columns are."""
 
@@ -36,7 +38,7 @@ def _time(value: object) -> str:
 
 
 def cell(value: object) -> str:
-    """A value in a table."""
+    """A value in a table. Names and values may contain any character."""
     match value:
         case None:
             return "-"
@@ -51,4 +53,4 @@ def cell(value: object) -> str:
         case dict():
             return " ".join([f"{name}={cell(item)}" for name, item in value.items()])
         case _:
-            return str(value) or "''"
+            return printable(str(value)) or "''"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module, lazy_modules
-from quorate.tools.command_line import ToolError
+from quorate.tools.command_line import ToolError, printable
 from quorate.tools.lake import output, progress
 from quorate.tools.lake.options import (
     ENTITIES,
@@ -174,10 +174,11 @@ def _diff(asked: Asked) -> Answer:
     since, until = moments.parse_moment(args.since), moments.parse_moment(args.until)
     chosen = [tables.ENTITIES[name] for name in ENTITIES if name in (args.entity or ENTITIES)]
     rows = diff.diff_all(asked.lake, asked.cluster, chosen, since, until)
-    return Answer(rows, diff.COLUMNS, ["entity", "key"], _diff_line)
+    return Answer(rows, diff.COLUMNS, ["entity", "key"], diff_line)
 
 
-def _diff_line(row: dict[str, Any]) -> str:
+def diff_line(row: dict[str, Any]) -> str:
+    """A line about an entity that differs."""
     signs = {"added": "+", "removed": "-", "changed": "~"}
     found = [
         f"{each['name']} {each['after']}"
@@ -186,7 +187,8 @@ def _diff_line(row: dict[str, Any]) -> str:
         for each in row["columns"]
         if row["change"] != "removed" and (each["before"] is not None or each["after"] is not None)
     ]
-    return f"{signs[row['change']]} {row['entity']} {row['key']}" + (": " if found else "") + ", ".join(found)
+    line = f"{signs[row['change']]} {row['entity']} {row['key']}" + (": " if found else "") + ", ".join(found)
+    return printable(line)
 
 
 def _history(asked: Asked) -> Answer:

@@ -110,8 +110,9 @@ def quorum_section(asking: Asking, title: str) -> Section:
     """Shows the failovers of the active controller, and changes of the voters."""
     elections = quorum.failovers(*asking.of)
     rows = rows_of(elections.orderBy(f.desc("led_s")).limit(BARS))
-    changed = [row for row in rows if row["before"] not in (None, row["controller_id"])]
-    asking.figure("Failovers of the controller", len(changed))
+    another = f.col("before") != f.col("controller_id")
+    counts = rows_of(elections.agg(f.count("*").alias("all"), f.count_if(another).alias("changed")))[0]
+    asking.figure("Failovers of the controller", counts["changed"])
     voters = asking.table(
         "Voters, the newest first", quorum.voters_history(*asking.of), quorum.VOTERS, ["-offset"], "voters"
     )
@@ -119,7 +120,8 @@ def quorum_section(asking: Asking, title: str) -> Section:
         found = Section(title, "The active controller did not change in this period.")
     else:
         found = Section(
-            title, f"{len(rows)} elections, {len(changed)} of them of another controller than before."
+            title,
+            f"{counts['all']} elections, {counts['changed']} of them of another controller than before.",
         )
         caption = "Active controllers"
         spans = [

@@ -8,6 +8,8 @@ from pyspark.sql import functions as f
 
 from quorate.pipeline.questions import balance, growth, leaders, replication
 from quorate.pipeline.questions.spans import Unit
+from quorate.pipeline.questions.state import state_at
+from quorate.pipeline.tables.cluster import BROKERS
 from quorate.tools.lake.report import plots
 from quorate.tools.lake.report.asking import ROWS, Asking, Row, rows_of, total
 from quorate.tools.lake.report.contents import Section, Table, duration
@@ -157,7 +159,14 @@ def balance_section(asking: Asking, title: str) -> Section:
     rows = rows_of(balance.balance(*asking.of, asking.unit).orderBy("time", "broker_id"))
     if not any(row["replicas"] for row in rows):
         return Section(title, "No broker had a replica in this period.")
-    last = [row for row in rows if row["time"] == rows[-1]["time"]]
+    lake, cluster, period = asking.of
+    there = rows_of(state_at(lake, cluster, BROKERS, period.last).select("broker_id"))
+    registered = {row["broker_id"] for row in there}
+    last = [
+        row
+        for row in rows
+        if row["time"] == rows[-1]["time"] and (row["broker_id"] in registered or row["replicas"])
+    ]
     summary = []
     for name in ("replicas", "leaders"):
         counts = [row[name] for row in last]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.result import heading
 from quorate.planner.cluster import Broker, Cluster, ClusterBuilder
-from quorate.planner.plan import Plan, make_plan
+from quorate.planner.plan import ReassignmentPlan, make_plan
 from quorate.planner.report import summary
 from quorate.planner.request import Request
 
@@ -94,7 +94,7 @@ def measure(name: str, partitions: int, brokers: int) -> dict[str, object]:
     }
 
 
-def _fullest(plan: Plan) -> dict[str, float]:
+def _fullest(plan: ReassignmentPlan) -> dict[str, float]:
     """The load of the fullest broker in relation to its fair share."""
     state, goals = plan.state, plan.goals
     pairs = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from quorate.planner.cluster import Broker, Cluster, ClusterBuilder, PlanError
-from quorate.planner.plan import Plan, make_plan
+from quorate.planner.plan import ReassignmentPlan, make_plan
 from quorate.planner.report import summary, text
 from quorate.planner.request import Request
 from quorate.planner.waves import Move, cut
@@ -32,17 +32,17 @@ def brokers_of(racks: str) -> list[Broker]:
     return [Broker(b, None if rack == "-" else rack) for b, rack in enumerate(racks, 1)]
 
 
-def planned(plan: Plan) -> dict[str, list[int]]:
+def planned(plan: ReassignmentPlan) -> dict[str, list[int]]:
     return {"{}-{}".format(*plan.name(p)): plan.replicas(p) for p in plan.moves}
 
 
-def every_assignment(plan: Plan) -> dict[int, list[int]]:
+def every_assignment(plan: ReassignmentPlan) -> dict[int, list[int]]:
     return {
         p: plan.replicas(p) if p in plan.moves else plan.replicas_before(p) for p in range(len(plan.cluster))
     }
 
 
-def goal(plan: Plan, name: str) -> dict[str, object]:
+def goal(plan: ReassignmentPlan, name: str) -> dict[str, object]:
     (found,) = [entry for entry in summary(plan)["goals"] if entry["goal"] == name]
     return dict(found)
 
@@ -284,7 +284,7 @@ def test_invariants(request_: Request, racks: int) -> None:
         assert [entry["goal"] for entry in summary(plan)["goals"][:5] if not entry["after"]] == []
 
 
-def check_budgets(plan: Plan, wave_bytes: int, wave_moves: int) -> None:
+def check_budgets(plan: ReassignmentPlan, wave_bytes: int, wave_moves: int) -> None:
     for wave in plan.waves:
         counts: Counter[int] = Counter()
         sizes: Counter[int] = Counter()

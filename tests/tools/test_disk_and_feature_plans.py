@@ -11,7 +11,7 @@ from quorate.protocol.uuids import ZERO_UUID, uuid_text
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, Replica
 from quorate.tools.operations.dynamic_quorum import DynamicQuorum
-from quorate.tools.operations.plan import Plan, Progress
+from quorate.tools.operations.plan import OperationPlan, Progress
 from quorate.tools.operations.replace_disk import ReplaceDisk, single_directory
 from quorate.tools.operations.upgrade import Upgrade, common_release, parse_release
 from tests.tools.test_operation_plans import DEAD, broker, cluster, directory, kinds, part, refused
@@ -209,8 +209,8 @@ LATEST = (
 
 def test_nothing_is_left_to_do_at_the_levels_of_the_release() -> None:
     features = {METADATA_VERSION: 21, KRAFT_VERSION: 1, "group.version": 1}
-    assert Upgrade(21).plan(cluster(features=features), Progress()) == Plan()
-    assert Upgrade(20).plan(cluster(features=features), Progress()) == Plan()
+    assert Upgrade(21).plan(cluster(features=features), Progress()) == OperationPlan()
+    assert Upgrade(20).plan(cluster(features=features), Progress()) == OperationPlan()
 
 
 def test_every_node_that_does_not_support_a_level_is_named() -> None:

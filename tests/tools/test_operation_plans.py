@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 
 from quorate.admin.types import TopicPartition
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION
+from quorate.planner import cluster as planner
+from quorate.planner.cluster import ClusterBuilder
+from quorate.planner.plan import make_plan
+from quorate.planner.request import Request
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.description import (
@@ -26,7 +31,7 @@ from quorate.tools.operations.description import (
     Start,
 )
 from quorate.tools.operations.node_command import check_command, filled, run_command
-from quorate.tools.operations.plan import Plan, Progress, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Step
 from quorate.tools.operations.rolling_restart import RollingRestart
 from quorate.tools.times import time_text
 from tests.support.cluster import wait_for
@@ -83,12 +88,12 @@ def cluster(
     return replace(found, **fields)  # type: ignore[arg-type]
 
 
-def kinds(plan: Plan) -> list[str]:
+def kinds(plan: OperationPlan) -> list[str]:
     assert not plan.refusals, plan.refusals
     return [f"{step.kind} {step.node}" if step.node is not None else step.kind for step in plan.steps]
 
 
-def refused(plan: Plan) -> str:
+def refused(plan: OperationPlan) -> str:
     assert plan.refusals
     assert not plan.steps
     return "\n".join(f"{r.reason} | {r.remedy}" for r in plan.refusals)
@@ -97,7 +102,7 @@ def refused(plan: Plan) -> str:
 # -- rolling-restart
 
 
-def restarts(plan: Plan) -> list[int]:
+def restarts(plan: OperationPlan) -> list[int]:
     assert not plan.refusals, plan.refusals
     return [step.node for step in plan.steps if step.kind == "restart" and step.node is not None]
 
@@ -392,7 +397,7 @@ def test_a_decommission_continues_from_the_state_of_the_cluster(state: Cluster, 
 
 
 def test_nothing_is_left_to_do_for_a_broker_without_a_registration() -> None:
-    assert Decommission(6).plan(cluster(brokers=[broker(4)]), Progress()) == Plan(
+    assert Decommission(6).plan(cluster(brokers=[broker(4)]), Progress()) == OperationPlan(
         notes=("broker 6 is not registered",)
     )
 
@@ -407,16 +412,41 @@ def test_a_stopped_broker_is_awaited_and_not_stopped_again() -> None:
     assert kinds(Decommission(6, stop_command="x").plan(cluster(level=29), progress))[0] == "wait-stopped 6"
 
 
-def test_replicas_go_to_the_brokers_with_the_fewest_and_keep_the_place_in_the_list() -> None:
+def test_replicas_go_where_a_plan_for_a_drain_moves_them() -> None:
+    """The loads of the other brokers become even: their replicas, and the partitions that they are to lead."""
     nodes = [broker(n) for n in (4, 5, 6, 7)]
     topics = [part(name, [6, 4]) for name in "abcd"]
     plan = Decommission(6).plan(cluster(*topics, brokers=nodes, level=29), Progress())
-    assert plan.steps[0].data == {
-        TopicPartition("a", 0): (5, 4),
-        TopicPartition("b", 0): (7, 4),
-        TopicPartition("c", 0): (5, 4),
-        TopicPartition("d", 0): (7, 4),
-    }
+    targets: dict[TopicPartition, tuple[int, ...]] = plan.steps[0].data  # type: ignore[assignment]
+    assert Counter(b for new in targets.values() for b in new) == {4: 4, 5: 2, 7: 2}
+    assert max(Counter(new[0] for new in targets.values()).values()) == 2
+    assert plan.notes[:2] == ("broker 5 gets 2 replicas", "broker 7 gets 2 replicas")
+    builder = ClusterBuilder(planner.Broker(n) for n in (4, 5, 6, 7))
+    for p in topics:
+        builder.add(p.tp.topic, 0, p.replicas, p.leader, 0)
+    drain = make_plan(builder.build(), Request(drain=frozenset({6})))
+    assert targets == {TopicPartition(*drain.name(p)): tuple(drain.replicas(p)) for p in drain.moves}
+
+
+def test_replicas_go_where_there_is_room() -> None:
+    nodes = [broker(4, capacity=99), broker(5, capacity=100), broker(6)]
+    state = cluster(part("t", [6], size=100), brokers=nodes, level=29)
+    assert Decommission(6).plan(state, Progress()).steps[0].data == {TopicPartition("t", 0): (5,)}
+
+
+def test_moves_are_planned_once_while_the_cluster_is_as_it_was() -> None:
+    progress, operation = Progress(), Decommission(6, max_moves=1)
+    topics = [part(name, [6], size=size) for size, name in enumerate("abcd")]
+    first = cluster(*topics, brokers=[broker(4), broker(5), broker(6)], level=29)
+    operation.plan(first, progress)
+    planned = progress.kept
+    moved = [replace(topics[0], replicas=(4,), isr=(4,)), *topics[1:]]
+    operation.plan(replace(first, partitions=Partitions(moved)), progress)
+    assert progress.kept is planned
+    gone = {4: first.brokers[4], 5: broker(5, fenced=True), 6: first.brokers[6]}
+    plan = operation.plan(replace(first, brokers=gone), progress)
+    assert progress.kept is not planned
+    assert plan.notes[0] == "broker 4 gets 4 replicas, 6 bytes"
 
 
 @pytest.mark.parametrize(
@@ -483,8 +513,8 @@ DEAD = [broker(4), broker(5), broker(6, fenced=True)]
             "--disable-rack-aware",
         ),
         (
-            cluster(part("t", [6], size=70), brokers=[broker(4, usable_bytes=60), broker(6)]),
-            "broker 4 would get 70 bytes, and 60 are free on its largest log directory",
+            cluster(part("t", [6], size=70), brokers=[broker(4, capacity=60), broker(6)]),
+            "no other broker has room for the replica of t-0 with 70 bytes: broker 4 has room for 60",
             "add disks",
         ),
         (

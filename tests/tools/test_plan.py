@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from quorate.admin.types import LogDirDescription, NewTopic, ReplicaSize, TopicP
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.testing import KafkaCluster
 from quorate.tools.plan import execute
-from quorate.tools.plan.collect import capacity_of
+from quorate.tools.plan.log_dirs import capacity_of
 from quorate.tools.plan.options import size
 from tests.support import java
 from tests.support.cluster import BIN, Node, running, wait_for
@@ -188,6 +190,45 @@ def test_an_execution_is_paused_interrupted_and_resumed(
         "Verified: 12 partitions with the planned replicas, 12 led by the preferred one"
     )
     assert counts(admin, topic) == {1: 0, 2: 12, 3: 12, 4: 12, 5: 0, 6: 0}
+
+
+def test_an_execution_that_is_killed_at_any_point_is_resumed(
+    sh: Shell, admin: sync.AdminClient, topic: str, tmp_path: Path
+) -> None:
+    """It is killed by SIGKILL shortly after each line that it prints for the first time."""
+    folder, rng = tmp_path / "plan", random.Random(3)
+    load = NumberedLoad(sh.servers, topic, 12, per_s=2000)
+    wait_for("records", lambda: load.acknowledged > 4000)
+    planned(sh, "--drain", 1, "--add", "5,6", "--wave-moves", 3, "--out", folder)
+    waves = len(list(folder.glob("wave-*.json")))
+    assert waves >= 4
+    words = ("--execute", folder, "--throttle", 5_000_000, "--interval", 0.2)
+    seen: set[str] = set()
+    kills = 0
+    while kills < 10:
+        tool = process(sh.servers, *words)
+        assert tool.stdout is not None
+        for line in tool.stdout:
+            step = line.partition(",")[0].rstrip()
+            if step not in seen and "left" not in line:
+                seen.add(step)
+                time.sleep(rng.uniform(0, 0.1))  # so that the step is interrupted at different points
+                tool.kill()
+                kills += 1
+                break
+        else:
+            break
+        tool.communicate()
+    assert kills >= 8
+    assert sh(TOOL, "plan", *words).splitlines()[-1].startswith("Verified: 12 partitions")
+    assert not admin.list_partition_reassignments()
+    wait_for("the removal of throttles", lambda: not throttles(admin, topic))
+    assert counts(admin, topic)[1] == 0
+    assert all(leader == replicas[0] for leader, replicas in assignment(admin, topic).values())
+    load.pause()
+    load.stop()
+    ends = admin.list_offsets({TopicPartition(topic, p): -1 for p in range(12)})
+    assert sum(end.offset for end in ends.values() if not isinstance(end, Exception)) == load.acknowledged
 
 
 def test_a_plan_is_cancelled(sh: Shell, admin: sync.AdminClient, topic: str, tmp_path: Path) -> None:

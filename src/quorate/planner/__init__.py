@@ -1,6 +1,7 @@
 """Plans reassignments of partitions: for balance, to drain brokers, to add brokers, to change replication factors.
 
     cluster     the input: brokers and partitions in arrays
+    sizes       the bytes of replicas
     request     what a plan is for, and its limits
     plan        `make_plan`, and the result
     goals       the goals in their order: bands of load for each broker, the rule of racks
@@ -14,5 +15,5 @@
     report      the plan explained: before and after, goals, reasons
 
 Pure, without dependencies on other packages. `quorate plan` and `quorate.pipeline.planning` use
-`cluster`, `request`, `plan` and `report`.
+`cluster`, `sizes`, `request`, `plan` and `report`; `quorate decommission` uses them too.
 """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from quorate.planner.cluster import NONE
 from quorate.planner.goals import Band, Goals
-from quorate.planner.state import UNRACKED, State
+from quorate.planner.state import State
 
 NEAR = 32
 """How many replicas of about the wanted size are looked at for a move between two brokers."""
@@ -37,8 +37,7 @@ class Balancer:
 
     def run(self) -> None:
         state, goals = self._state, self._goals
-        self._depth = FAR
-        self._relieve()
+        self.relieve()
         for self._depth in (NEAR, FAR):
             self._even_out(state.replicas, goals.replicas, self._move_count)
             self._even_out(state.bytes, goals.bytes, self._move_bytes)
@@ -91,8 +90,9 @@ class Balancer:
 
     # -- capacity
 
-    def _relieve(self) -> None:
+    def relieve(self) -> None:
         """Moves replicas away from brokers that have more bytes than room."""
+        self._depth = FAR
         for a in self._state.eligible:
             while self._goals.overflow(a, self._state.bytes[a]) and self._relieve_once(a):
                 pass
@@ -182,22 +182,7 @@ class Balancer:
                 below -= 1
 
     def _can_move(self, slot: int, b: int, *, freed: int = 0) -> bool:
-        """Whether no hard goal forbids a move. `freed` bytes leave the broker at the same time."""
-        state = self._state
-        p = state.partition_of[slot]
-        broker_of = state.broker_of
-        for other in range(state.first[p], state.first[p + 1]):
-            if broker_of[other] == b:
-                return False
-        rack = state.rack_of[b]
-        if (
-            rack != UNRACKED
-            and rack != state.rack_of[broker_of[slot]]
-            and state.in_rack(p, rack, slot) >= self._goals.rack_limit[state.factor(p)]
-        ):
-            return False
-        capacity = state.capacity[b]
-        return capacity is None or state.bytes[b] + state.sizes[p] - freed <= capacity
+        return self._goals.obstacle(slot, b, freed=freed) is None
 
     # -- the goal of bytes
 
@@ -247,13 +232,13 @@ class Balancer:
         end = len(slots)
         for _ in range(self._depth):
             more = sizes[partition_of[slots[above]]] - base if above < end else 0
-            if above < end and not self._gains(a, b, more):
+            if above < end and self._change(a, b, more) >= 0:
                 end = above
             less = sizes[partition_of[slots[below]]] - base if below >= 0 else 0
             if above < end and (less <= 0 or more - wanted < wanted - less):
                 yield slots[above]
                 above += 1
-            elif less > 0 and self._gains(a, b, less):
+            elif less > 0 and self._change(a, b, less) < 0:
                 yield slots[below]
                 below -= 1
             else:
@@ -262,12 +247,9 @@ class Balancer:
     def _size(self, slot: int) -> int:
         return self._state.sizes[self._state.partition_of[slot]]
 
-    def _gains(self, a: int, b: int, size: int) -> bool:
-        """Whether the bytes of two brokers come nearer to their bands if `size` bytes go from `a` to `b`."""
-        band, loads = self._goals.bytes, self._state.bytes
-        before = band.excess(a, loads[a]) ** 2 + band.excess(b, loads[b]) ** 2
-        after = band.excess(a, loads[a] - size) ** 2 + band.excess(b, loads[b] + size) ** 2
-        return after < before
+    def _change(self, a: int, b: int, size: int) -> int:
+        """Returns what a transfer of bytes adds to the squared excess of two brokers."""
+        return self._goals.bytes.change(self._state.bytes, a, b, size)
 
     # -- the goal of topics
 
@@ -302,7 +284,7 @@ class Balancer:
             if (
                 state.replicas[a] > goals.replicas.least[a]
                 and state.replicas[b] < goals.replicas.most[b]
-                and self._keeps_bytes(a, b, size)
+                and self._change(a, b, size) <= 0
                 and self._can_move(slot, b)
             ):
                 state.move(slot, b)
@@ -319,7 +301,7 @@ class Balancer:
             if (
                 other != topic_of[partition_of[slot]]
                 and state.topic_counts[other * len(state.replicas) + a] < goals.topic_most(other, a)
-                and self._keeps_bytes(a, b, size - self._size(back))
+                and self._change(a, b, size - self._size(back)) <= 0
                 and self._can_move(slot, b, freed=self._size(back))
                 and self._can_move(back, a, freed=size)
             ):
@@ -327,12 +309,6 @@ class Balancer:
                 state.move(back, a)
                 return True
         return False
-
-    def _keeps_bytes(self, a: int, b: int, size: int) -> bool:
-        """Whether a transfer of bytes leaves two brokers as near to their bands as they are."""
-        band, loads = self._goals.bytes, self._state.bytes
-        before = band.excess(a, loads[a]) ** 2 + band.excess(b, loads[b]) ** 2
-        return band.excess(a, loads[a] - size) ** 2 + band.excess(b, loads[b] + size) ** 2 <= before
 
     # -- the least bytes
 
@@ -350,7 +326,7 @@ class Balancer:
             if (
                 counts.excess(a, state.replicas[a] - 1) <= counts.excess(a, state.replicas[a])
                 and counts.excess(b, state.replicas[b] + 1) <= counts.excess(b, state.replicas[b])
-                and self._keeps_bytes(a, b, self._size(slot))
+                and self._change(a, b, self._size(slot)) <= 0
                 and state.topic_counts[topic * len(state.replicas) + b] < goals.topic_most(topic, b)
                 and self._can_move(slot, b)
             ):

@@ -20,6 +20,49 @@ class PlanError(Exception):
     """No plan can do what was asked for. The message names the reason."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unplaced:
+    """A replica for which there is no broker."""
+
+    topic: str
+    partition: int
+    replicas: int
+    """How many the partition is to have."""
+    size: int
+    brokers: tuple[int, ...]
+    """The brokers that could have it if they had room for its bytes. Without one, all have a replica already."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class NoPlaceError(PlanError):
+    """There is no broker for some replicas: all have one of the partition already, or none has room."""
+
+    def __init__(self, unplaced: Sequence[Unplaced], brokers: Sequence[int]) -> None:
+        """`brokers` are those that can have replicas at all."""
+        self.unplaced = unplaced
+        self.brokers = brokers
+        first = unplaced[0]
+        if first.brokers:
+            text = (
+                f"no broker that could have a replica of partition {first.name} has room for its {first.size:,} "
+                f"bytes: {_joined(first.brokers)}"
+            )
+        else:
+            text = (
+                f"partition {first.name} is to have {first.replicas} replicas, but there are only {len(brokers)} "
+                f"brokers that can have one: {_joined(brokers)}"
+            )
+        others = len({(each.topic, each.partition) for each in unplaced}) - 1
+        super().__init__(f"{text}; and {others:,} more partitions" if others else text)
+
+
+def _joined(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """A broker. One that is not active keeps its replicas and gets none: it may come back."""

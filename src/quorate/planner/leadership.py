@@ -202,22 +202,16 @@ class Leadership:
             return False
         if state.leaders[a] > counts.least[a] and state.leaders[b] < counts.most[b]:
             for p in self._around(a, b, wanted):
-                if self._gains(band, a, b, state.sizes[p]):
+                if band.change(loads, a, b, state.sizes[p]) < 0:
                     self._hand_over_sorted(p, a, b)
                     return True
         for back in self._smallest(b, a):
             for p in self._around(a, b, wanted + state.sizes[back]):
-                if self._gains(band, a, b, state.sizes[p] - state.sizes[back]):
+                if band.change(loads, a, b, state.sizes[p] - state.sizes[back]) < 0:
                     self._hand_over_sorted(p, a, b)
                     self._hand_over_sorted(back, b, a)
                     return True
         return False
-
-    def _gains(self, band: Band, a: int, b: int, size: int) -> bool:
-        loads = self._state.leader_bytes
-        before = band.excess(a, loads[a]) ** 2 + band.excess(b, loads[b]) ** 2
-        after = band.excess(a, loads[a] - size) ** 2 + band.excess(b, loads[b] + size) ** 2
-        return after < before
 
     def _hand_over_sorted(self, p: int, a: int, b: int) -> None:
         """Gives a leadership away and keeps the lists in order."""

@@ -12,6 +12,7 @@ The same input gives the same plan.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import NamedTuple
 
 from quorate.dataclass import dataclass
 from quorate.planner.balance import Balancer
@@ -29,7 +30,7 @@ SEARCHED = 60
 
 
 @dataclass(slots=True)
-class Plan:
+class ReassignmentPlan:
     """What is to change. Partitions are referred to by their positions in the cluster."""
 
     cluster: Cluster
@@ -52,6 +53,10 @@ class Plan:
     def replicas_before(self, p: int) -> list[int]:
         return [self.cluster.brokers[b].id for b in self.cluster.replicas_of(p)]
 
+    def lost_racks(self, p: int) -> int:
+        """Returns in how many fewer racks a partition is than before."""
+        return self.goals.lost_racks(p)
+
     @property
     def bytes_to_move(self) -> int:
         return self.state.moved_bytes
@@ -61,21 +66,31 @@ class Plan:
         return sum(len(move.added) for move in self.moves.values())
 
 
-def make_plan(cluster: Cluster, request: Request) -> Plan:
+def make_plan(cluster: Cluster, request: Request) -> ReassignmentPlan:
     """Raises PlanError if the cluster cannot be as requested."""
     _check(cluster, request)
-    state, goals, cost = _solve(cluster, request, balanced=True)
-    if cost != NO_CHANGE:
+    best = _solve(cluster, request, balanced=True)
+    if best.cost != NO_CHANGE:
         other = _solve(cluster, request, balanced=False)
-        if other[2] < cost:
-            state, goals, _ = other
-    plan = Plan(cluster, request, state, goals)
+        if other.cost < best.cost:
+            best = other
+    best.placement.check_room(_held(cluster))
+    plan = ReassignmentPlan(cluster, request, best.state, best.goals)
     _collect(plan)
     return plan
 
 
-def _solve(cluster: Cluster, request: Request, *, balanced: bool) -> tuple[State, Goals, Change]:
-    """Returns an assignment and its cost. A search follows if the cluster is small.
+class _Solution(NamedTuple):
+    """An assignment and its cost, which is NO_CHANGE if it is not compared with others."""
+
+    state: State
+    goals: Goals
+    placement: Placement
+    cost: Change
+
+
+def _solve(cluster: Cluster, request: Request, *, balanced: bool) -> _Solution:
+    """Returns an assignment. A search follows if the cluster is small.
 
     It begins with a `balanced` assignment, or with one in which only those replicas have moved that must.
     """
@@ -83,18 +98,23 @@ def _solve(cluster: Cluster, request: Request, *, balanced: bool) -> tuple[State
     if not state.eligible:
         raise PlanError("no broker is left that could have replicas")
     goals = Goals(state, request)
-    required = required_slots(state, mend_racks=request.balance, goals=goals)
-    Placement(state, goals).place(required)
-    movable, may_change = _freedom(state, request, required)
+    fixed = _excluded(state, request)
+    required = required_slots(state, mend_racks=request.balance, goals=goals, fixed=fixed)
+    placement = Placement(state, goals)
+    placement.place(required)
+    movable, may_change = _freedom(state, request, required, fixed)
     state.index(movable)
     if balanced:
         Balancer(state, goals).run()
         Leadership(state, goals, may_change).run()
-    if len(state.broker_of) > SEARCHED:
-        return state, goals, NO_CHANGE  # not compared
-    search = Search(state, goals, movable, may_change)
-    search.run()
-    return state, goals, search.cost()
+    else:
+        Balancer(state, goals).relieve()
+    cost = NO_CHANGE
+    if len(state.broker_of) <= SEARCHED:
+        search = Search(state, goals, movable, may_change)
+        search.run()
+        cost = search.cost()
+    return _Solution(state, goals, placement, cost)
 
 
 def _check(cluster: Cluster, request: Request) -> None:
@@ -108,15 +128,37 @@ def _check(cluster: Cluster, request: Request) -> None:
     both = sorted(request.drain & request.add)
     if both:
         raise PlanError(f"broker {both[0]} cannot be drained and added")
-    absent = sorted(set(request.replication) - set(cluster.topics))
+    absent = sorted((set(request.replication) | request.exclude) - set(cluster.topics))
     if absent:
         raise PlanError(f"there is no topic {absent[0]}")
+    wrong = sorted(set(request.replication) & request.exclude)
+    if wrong:
+        raise PlanError(f"topic {wrong[0]} cannot be excluded and get another replication factor")
+
+
+def _excluded(state: State, request: Request) -> bytearray | None:
+    """Returns which partitions are left as they are. None is none. Raises PlanError if they cannot be."""
+    if not request.exclude:
+        return None
+    excluded = [name in request.exclude for name in state.cluster.topics]
+    found = bytearray([excluded[topic] for topic in state.topic_of])
+    for slot, b in enumerate(state.broker_of):
+        p = state.partition_of[slot]
+        if found[p] and b != NONE and state.drained[b]:
+            raise PlanError(
+                f"broker {state.cluster.brokers[b].id} cannot be drained, because it has a replica of "
+                f"{state.cluster.topics[state.topic_of[p]]}-{state.cluster.index_of[p]}, whose topic is excluded"
+            )
+    return found
 
 
 def _freedom(
-    state: State, request: Request, required: list[int]
+    state: State, request: Request, required: list[int], fixed: bytearray | None
 ) -> tuple[bytearray | None, bytearray | None]:
     """Returns which slots may move and of which partitions the leader may change. None is all of them."""
+    if fixed is not None and (request.balance or request.add):
+        may_change = bytearray([not each for each in fixed])
+        return bytearray([may_change[p] for p in state.partition_of]), may_change
     if request.balance:
         return None, None
     may_change = bytearray(len(state.sizes))
@@ -137,7 +179,7 @@ def _assigned(state: State, p: int) -> list[int]:
     return [state.broker_of[leader], *rest]
 
 
-def _collect(plan: Plan) -> None:
+def _collect(plan: ReassignmentPlan) -> None:
     """Finds what changes, and divides it into waves."""
     cluster, state = plan.cluster, plan.state
     found = []
@@ -147,13 +189,9 @@ def _collect(plan: Plan) -> None:
             found.append(move)
     found.sort(key=lambda move: plan.name(move.partition))
     plan.moves = {move.partition: move for move in found}
-    held = [0] * len(cluster.brokers)
-    for p, size in enumerate(cluster.sizes):
-        for b in cluster.replicas_of(p):
-            held[b] += size
     waves = cut(
         found,
-        held,
+        _held(cluster),
         state.capacity,
         wave_bytes=plan.request.wave_bytes,
         wave_moves=plan.request.wave_moves,
@@ -161,7 +199,16 @@ def _collect(plan: Plan) -> None:
     plan.waves = [sorted((move.partition for move in wave), key=plan.name) for wave in waves]
 
 
-def _move(plan: Plan, p: int) -> Move | None:
+def _held(cluster: Cluster) -> list[int]:
+    """Returns the bytes on each broker now."""
+    held = [0] * len(cluster.brokers)
+    for p, size in enumerate(cluster.sizes):
+        for b in cluster.replicas_of(p):
+            held[b] += size
+    return held
+
+
+def _move(plan: ReassignmentPlan, p: int) -> Move | None:
     """Returns the change of a partition, or None."""
     cluster, state = plan.cluster, plan.state
     new, old = _assigned(state, p), cluster.replicas_of(p).tolist()
@@ -169,6 +216,8 @@ def _move(plan: Plan, p: int) -> Move | None:
     if set(new) == set(old) and new[0] == old[0]:
         preferred = cluster.brokers[new[0]]
         if not plan.request.balance or leader in (NONE, new[0]) or not preferred.active:
+            return None
+        if cluster.topics[cluster.topic_of[p]] in plan.request.exclude:
             return None
     source = leader if leader != NONE else old[0]
     added = tuple(sorted(set(new) - set(old)))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from quorate.planner.goals import Band, Goals
-from quorate.planner.state import UNRACKED, State
+from quorate.planner.state import State
 
 SAMPLE = 200
 """Of how many replicas of a broker it is found out why they stay."""
@@ -28,24 +28,16 @@ def why_replicas_stay(state: State, goals: Goals, b: int, band: Band, loads: Seq
     reasons: Counter[str] = Counter()
     step = max(1, len(slots) // SAMPLE)
     for slot in slots[::step]:
-        reasons.update(_obstacle(state, goals, slot, taker) for taker in takers)
+        reasons.update(_why_not(goals, slot, taker) for taker in takers)
     return max(sorted(reasons), key=lambda reason: reasons[reason])
 
 
-def _obstacle(state: State, goals: Goals, slot: int, b: int) -> str:
+def _why_not(goals: Goals, slot: int, b: int) -> str:
     """Returns what prevents one move."""
-    p = state.partition_of[slot]
-    rack = state.rack_of[b]
-    if (
-        rack not in (UNRACKED, state.rack_of[state.broker_of[slot]])
-        and state.in_rack(p, rack, slot) >= goals.rack_limit[state.factor(p)]
-    ):
-        return "the rule of racks keeps replicas in their racks"
-    if state.slot_on(p, b) >= 0:
-        return "the brokers have replicas of the same partitions"
-    if not goals.fits(b, state.sizes[p]):
-        return "brokers have no room for more bytes"
-    return "its replicas cannot be divided more evenly without missing an earlier goal"
+    obstacle = goals.obstacle(slot, b)
+    if obstacle is None:
+        return "its replicas cannot be divided more evenly without missing an earlier goal"
+    return obstacle.value
 
 
 def why_leaders_stay(state: State, goals: Goals, b: int) -> str:

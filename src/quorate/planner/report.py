@@ -10,14 +10,14 @@ from typing import Any
 
 from quorate.planner.cluster import NONE, Cluster
 from quorate.planner.goals import Band, Goals
-from quorate.planner.plan import Plan
+from quorate.planner.plan import ReassignmentPlan
 from quorate.planner.reasons import why_leaders_stay, why_replicas_stay
-from quorate.planner.state import UNRACKED, State
+from quorate.planner.state import State
 
 LOADS = ("replicas", "bytes", "leaders", "leaderBytes")
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: ReassignmentPlan) -> dict[str, Any]:
     """Returns the plan without its partitions: totals, goals, brokers and racks before and after, waves."""
     brokers = _brokers(plan)
     moved = [move for move in plan.moves.values() if move.added]
@@ -55,7 +55,7 @@ def _loads(cluster: Cluster) -> dict[str, list[int]]:
     return found
 
 
-def _brokers(plan: Plan) -> list[dict[str, Any]]:
+def _brokers(plan: ReassignmentPlan) -> list[dict[str, Any]]:
     state, before = plan.state, _loads(plan.cluster)
     after = dict(zip(LOADS, (state.replicas, state.bytes, state.leaders, state.leader_bytes), strict=True))
     received, sent = [0] * len(state.replicas), [0] * len(state.replicas)
@@ -100,7 +100,7 @@ def _racks(brokers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 # -- goals
 
 
-def _goals(plan: Plan, brokers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _goals(plan: ReassignmentPlan, brokers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the goals in their order: whether each held before and holds after, and why not."""
     state, goals = plan.state, plan.goals
 
@@ -147,9 +147,9 @@ def _fair(band: Band, b: int, show: Callable[[int], str]) -> str:
     return f"fair is {most}" if least == most else f"fair are {least} to {most}"
 
 
-def _hard(plan: Plan) -> list[dict[str, Any]]:
+def _hard(plan: ReassignmentPlan) -> list[dict[str, Any]]:
     cluster, state, goals = plan.cluster, plan.state, plan.goals
-    before = any(_crowded(state, goals, cluster.replicas_of(p).tolist()) for p in range(len(cluster)))
+    before = any(goals.crowding(cluster.replicas_of(p)) for p in range(len(cluster)))
     crowded = [p for p in range(len(cluster)) if goals.crowded(p)]
     racks = []
     if crowded:
@@ -178,20 +178,17 @@ def _hard(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _crowded(state: State, goals: Goals, brokers: list[int]) -> bool:
-    racks = [state.rack_of[b] for b in brokers]
-    limit = goals.rack_limit[len(brokers)]
-    return any(rack != UNRACKED and racks.count(rack) > limit for rack in set(racks))
-
-
 def _limits(goals: Goals, state: State) -> dict[str, int]:
     """Returns the most replicas in a rack by replication factor, if there are racks."""
     if not state.racks:
         return {}
-    return {str(factor): goals.rack_limit[factor] for factor in sorted(goals.rack_limit)}
+    first = state.cluster.first
+    factors = {state.factor(p) for p in range(len(state.sizes))}
+    factors |= {first[p + 1] - first[p] for p in range(len(state.sizes))}
+    return {str(factor): goals.rack_limit((factor, ())) for factor in sorted(factors)}
 
 
-def _topic_goal(plan: Plan) -> dict[str, Any]:
+def _topic_goal(plan: ReassignmentPlan) -> dict[str, Any]:
     cluster, state, goals = plan.cluster, plan.state, plan.goals
     brokers = len(cluster.brokers)
     counts = [0] * len(state.topic_counts)
@@ -220,7 +217,7 @@ def _topic_goal(plan: Plan) -> dict[str, Any]:
 # -- text
 
 
-def text(plan: Plan, found: dict[str, Any]) -> str:
+def text(plan: ReassignmentPlan, found: dict[str, Any]) -> str:
     """Returns a summary as tables."""
     lines = [_headline(found)]
     rows: list[Sequence[str]] = [("GOAL", "BEFORE", "AFTER", "")]

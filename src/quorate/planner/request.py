@@ -30,3 +30,5 @@ class Request:
     """The most bytes that a broker sends and receives in a wave, unless a single move has more."""
     wave_moves: int = 100
     """The most replicas that a broker sends and receives in a wave."""
+    exclude: frozenset[str] = frozenset()
+    """Topics that are left as they are. They count for the load of brokers."""

@@ -34,7 +34,7 @@ LeaderBytesInDistributionGoal.
 """
 
 
-NO_CHANGE: Change = (0,) * 8
+NO_CHANGE: Change = (0,) * 9
 
 
 class Search:
@@ -244,4 +244,5 @@ class Search:
             leader_bytes += goals.leader_bytes.excess(b, state.leader_bytes[b]) ** 2
             spread += sum(goals.topic_excess(topic, b) ** 2 for topic in topics)
         crowded = sum(goals.crowded(p) for p in partitions)
-        return crowded, overflow, replicas, size, leaders, spread, state.moved_bytes, leader_bytes
+        lost = sum(goals.lost_racks_if_kept(p) for p in partitions)
+        return crowded, overflow, lost, replicas, size, leaders, spread, state.moved_bytes, leader_bytes

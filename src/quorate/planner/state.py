@@ -179,12 +179,13 @@ class State:
         return NONE
 
     def in_rack(self, p: int, rack: int, but: int) -> int:
-        """Returns how many replicas of a partition are in a rack, without the slot `but`."""
-        broker_of, rack_of = self.broker_of, self.rack_of
+        """Returns how many replicas of a partition are in a rack, without the slot `but` and those that are yet to
+        leave a drained broker."""
+        broker_of, rack_of, drained = self.broker_of, self.rack_of, self.drained
         found = 0
         for slot in range(self.first[p], self.first[p + 1]):
             b = broker_of[slot]
-            if slot != but and b != NONE and rack_of[b] == rack:
+            if slot != but and b != NONE and rack_of[b] == rack and not drained[b]:
                 found += 1
         return found
 

@@ -1,14 +1,17 @@
 """Cuts a plan into waves that a cluster carries out one after the other.
 
 The first waves move no data: they change the order of replicas, and remove replicas. In the others no broker
-sends and receives more bytes and replicas than the limits, unless a single partition has more. No broker gets
-more bytes than it has room for before the waves before have freed them, if there is such an order.
+sends and receives more bytes and replicas than the limits, unless a single partition has more.
+
+A broker gets no more bytes than it has room for after the waves before. Where brokers have to make room for one
+another, the moves that free a scarce broker come before those that only fill one. If none fits even so, because
+brokers without room are to exchange replicas, the smallest goes first, and its broker has too much for a wave.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from quorate.dataclass import dataclass
 
@@ -36,18 +39,20 @@ def cut(
     wave_moves: int,
 ) -> list[list[Move]]:
     """Returns the moves of each wave. `held` are the bytes on each broker now."""
-    queues: dict[tuple[int, ...], deque[Move]] = {}
+    queues: dict[tuple[tuple[int, ...], ...], deque[Move]] = {}
     free: list[Move] = []
+    copying: list[Move] = []
     used = list(held)
     for move in moves:
-        if move.added:
-            queues.setdefault((move.source, *sorted(move.added)), deque()).append(move)
-        else:
-            free.append(move)
+        (copying if move.added else free).append(move)
     waves = [free[at : at + MOST_PARTITIONS] for at in range(0, len(free), MOST_PARTITIONS)]
     for move in free:
         for b in move.removed:
             used[b] -= move.size
+    scarce = _scarce(copying, used, capacity)
+    for move in copying:
+        freed = tuple(sorted(scarce.intersection(move.removed)))
+        queues.setdefault((freed, (move.source, *sorted(move.added))), deque()).append(move)
     pending = [queues[key] for key in sorted(queues)]
     for queue in pending:
         moves_of = sorted(queue, key=lambda move: (-move.size, move.partition))
@@ -55,9 +60,9 @@ def cut(
         queue.extend(moves_of)
     while pending:
         wave = _Wave(used, capacity, wave_bytes, wave_moves)
-        wave.fill(pending)
-        if not wave.moves:  # no order keeps the capacity: the smallest breach is that of the smallest move
-            wave.take(min(pending, key=lambda queue: (queue[-1].size, queue[-1].partition)).pop())
+        wave.fill(pending, scarce)
+        if not wave.moves:
+            wave.take_one(pending)
         waves.append(wave.moves)
         for move in wave.moves:
             for b in move.added:
@@ -66,6 +71,17 @@ def cut(
                 used[b] -= move.size
         pending = [queue for queue in pending if queue]
     return waves
+
+
+def _scarce(moves: Iterable[Move], used: Sequence[int], capacity: Sequence[int | None]) -> set[int]:
+    """Returns the brokers that have no room for all that comes before anything goes."""
+    coming = [0] * len(used)
+    for move in moves:
+        for b in move.added:
+            coming[b] += move.size
+    return {
+        b for b, most in enumerate(capacity) if most is not None and coming[b] and used[b] + coming[b] > most
+    }
 
 
 class _Wave:
@@ -83,9 +99,36 @@ class _Wave:
         self._counts = [0] * len(used)
         self._incoming = [0] * len(used)
 
-    def fill(self, pending: Sequence[deque[Move]]) -> None:
-        """Takes moves in turn from queues of moves between the same brokers, while they fit."""
-        active = list(pending)
+    def fill(self, pending: Sequence[deque[Move]], scarce: Set[int]) -> None:
+        """Takes moves from queues of moves between the same brokers, while they fit.
+
+        Those that only fill a scarce broker wait for those that free one, unless nothing else can be done.
+        """
+        freeing: list[deque[Move]] = []
+        filling: list[deque[Move]] = []
+        others: list[deque[Move]] = []
+        for queue in pending:
+            if not scarce.isdisjoint(queue[0].removed):
+                freeing.append(queue)
+            else:
+                (others if scarce.isdisjoint(queue[0].added) else filling).append(queue)
+        self._take_in_turn(freeing)
+        self._take_in_turn(others)
+        if not self.moves or not any(freeing):
+            self._take_in_turn(filling)
+
+    def take_one(self, pending: Sequence[deque[Move]]) -> None:
+        """Takes a move that fits although larger ones of its queue do not, or the smallest that there is."""
+        for queue in pending:
+            for move in queue:
+                if self._fits(move):
+                    queue.remove(move)
+                    self.take(move)
+                    return
+        self.take(min(pending, key=lambda queue: (queue[-1].size, queue[-1].partition)).pop())
+
+    def _take_in_turn(self, pending: Sequence[deque[Move]]) -> None:
+        active = [queue for queue in pending if queue]
         while active:
             going_on = []
             for queue in active:

@@ -24,7 +24,7 @@ SCENARIOS = (
     "from_file",
 )  # fmt: skip
 
-Plan = dict[TopicPartition, int]
+OffsetsToReset = dict[TopicPartition, int]
 Scope = Callable[[AdminClient, argparse.Namespace, str], Awaitable[list[TopicPartition]]]
 
 
@@ -89,7 +89,7 @@ async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequenc
 
     Returns the exit status.
     """
-    plans: dict[str, Plan] = {}
+    plans: dict[str, OffsetsToReset] = {}
     status = 0
     from_file = _read_file(args.from_file, group_ids) if args.from_file else None
     for group_id, group in (await admin.describe_groups(group_ids)).items():
@@ -120,7 +120,7 @@ async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequenc
     return status
 
 
-def _show(plans: Mapping[str, Plan]) -> None:
+def _show(plans: Mapping[str, OffsetsToReset]) -> None:
     group = max([15, *map(len, plans)])
     topic = max([15, *(len(tp.topic) for plan in plans.values() for tp in plan)])
     if plans:
@@ -131,7 +131,7 @@ def _show(plans: Mapping[str, Plan]) -> None:
     print()
 
 
-def _as_csv(plans: Mapping[str, Plan]) -> str:
+def _as_csv(plans: Mapping[str, OffsetsToReset]) -> str:
     """Returns a row for each partition. The group is left out if there is only one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -141,9 +141,9 @@ def _as_csv(plans: Mapping[str, Plan]) -> str:
     return out.getvalue()
 
 
-def _read_file(path: str, group_ids: Sequence[str]) -> dict[str, Plan]:
+def _read_file(path: str, group_ids: Sequence[str]) -> dict[str, OffsetsToReset]:
     """Reads the plan of a CSV file. Raises ToolError, which names the line."""
-    plans: dict[str, Plan] = {}
+    plans: dict[str, OffsetsToReset] = {}
     try:
         text = Path(path).read_text("utf-8")
     except OSError as error:
@@ -162,8 +162,8 @@ def _read_file(path: str, group_ids: Sequence[str]) -> dict[str, Plan]:
     return plans
 
 
-async def _offsets_at(admin: AdminClient, partitions: Sequence[TopicPartition], at: int) -> Plan:
-    found: Plan = {}
+async def _offsets_at(admin: AdminClient, partitions: Sequence[TopicPartition], at: int) -> OffsetsToReset:
+    found: OffsetsToReset = {}
     for tp, offset in (await admin.list_offsets(dict.fromkeys(partitions, at))).items():
         if isinstance(offset, KafkaError):
             raise ToolError(f"Error getting offset of topic partition: {tp} ({offset.code.name})")
@@ -171,7 +171,9 @@ async def _offsets_at(admin: AdminClient, partitions: Sequence[TopicPartition], 
     return found
 
 
-async def _offsets_for_time(admin: AdminClient, partitions: Sequence[TopicPartition], at_ms: int) -> Plan:
+async def _offsets_for_time(
+    admin: AdminClient, partitions: Sequence[TopicPartition], at_ms: int
+) -> OffsetsToReset:
     """Returns the offset of the first record at or after a time, or the log end offset if there is none."""
     found = await _offsets_at(admin, partitions, max(0, at_ms))
     late = [tp for tp, offset in found.items() if offset < 0]
@@ -186,11 +188,11 @@ async def _offsets_for_time(admin: AdminClient, partitions: Sequence[TopicPartit
     return found
 
 
-async def _within_range(admin: AdminClient, wanted: Plan) -> Plan:
+async def _within_range(admin: AdminClient, wanted: OffsetsToReset) -> OffsetsToReset:
     """Limits offsets to the range between the log start offset and the log end offset."""
     partitions = list(wanted)
     first, last = await _offsets_at(admin, partitions, EARLIEST), await _offsets_at(admin, partitions, LATEST)
-    plan: Plan = {}
+    plan: OffsetsToReset = {}
     for tp, offset in wanted.items():
         plan[tp] = min(max(offset, first[tp]), last[tp])
         if plan[tp] != offset:
@@ -202,7 +204,7 @@ async def _within_range(admin: AdminClient, wanted: Plan) -> Plan:
 
 async def _plan(
     admin: AdminClient, args: argparse.Namespace, group_id: str, partitions: Sequence[TopicPartition]
-) -> Plan:
+) -> OffsetsToReset:
     if args.to_offset is not None:
         return await _within_range(admin, dict.fromkeys(partitions, args.to_offset))
     if args.to_earliest:

@@ -9,6 +9,7 @@ report/        answers to all questions as a page
 topics         quorate-pipeline topics
 topic_options  its options
 options        options that several commands have
+lake_session   a Spark session for a command
 output         prints rows as a table or as JSON
 progress       shows how far Spark is
 """

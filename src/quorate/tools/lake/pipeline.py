@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module, lazy_modules
-from quorate.tools.command_line import Parser, ToolError, run
+from quorate.tools.command_line import Parser, run
 from quorate.tools.lake.doctor import add_doctor
 from quorate.tools.lake.generate import add_generate
+from quorate.tools.lake.lake_session import lake_session
 from quorate.tools.lake.options import add_lake
 from quorate.tools.lake.questions import add_questions
 from quorate.tools.lake.report.command import add_report
@@ -20,17 +21,12 @@ from quorate.tools.lake.topic_options import add_topics
 from quorate.tools.lake.upkeep import add_upkeep
 
 if TYPE_CHECKING:
-    from pyspark import sql
-
     from quorate.pipeline import lake_source
-    from quorate.pipeline.spark import session
     from quorate.pipeline.tables import lake as lakes
     from quorate.pipeline.tables import update
     from quorate.tools.client import options as client
 else:
-    sql = lazy_module("pyspark.sql")
     lake_source = lazy_module("quorate.pipeline.lake_source")
-    session = lazy_module("quorate.pipeline.spark.session")
     lakes, update = lazy_modules("quorate.pipeline.tables", "lake", "update")
     client = lazy_module("quorate.tools.client.options")
 
@@ -50,14 +46,14 @@ def _main(argv: Sequence[str]) -> int:
     add_upkeep(commands)
     add_questions(commands)
     add_report(commands)
-    add_topics(commands, lambda: _session(topics=True))
+    add_topics(commands, lambda: lake_session("quorate-pipeline", topics=True))
     add_generate(commands)
     add_doctor(commands)
     args = parser.parse_args(argv)
     if "run_on_lake" not in args:
         status: int = args.run(args)
         return status
-    with _session() as spark:
+    with lake_session("quorate-pipeline") as spark:
         args.run_on_lake(lakes.Lake(spark, args.lake), args)
     return 0
 
@@ -80,36 +76,6 @@ def _add_run(commands: Any) -> None:
         help=f"how often --follow looks for new records ({INTERVAL_S:g})",
     )  # fmt: skip
     command.set_defaults(run_on_lake=_run)
-
-
-@contextmanager
-def _session(*, topics: bool = False) -> Iterator[sql.SparkSession]:
-    """A session for one command, with `topics` that of a long job with Spark's Kafka connector. One that the
-    process has already is used and not stopped."""
-    try:
-        borrowed = sql.SparkSession.getActiveSession() is not None
-        spark = session.local_session("quorate-pipeline", lake=True, topics=topics, long=topics)
-    except ModuleNotFoundError as error:
-        raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
-    try:
-        yield spark
-    except (ValueError, OSError):
-        raise
-    except Exception as error:
-        if type(error).__module__.startswith("quorate."):
-            raise
-        raise ToolError(f"Error: {_reason(error)}") from error
-    finally:
-        if not borrowed:
-            spark.stop()
-
-
-def _reason(error: Exception) -> str:
-    """The line of an error that has the reason. Errors of Spark tasks contain a worker's traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    starts = ("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError")
-    worker = [line for line in lines if line.startswith(starts)]
-    return (worker or lines or [type(error).__name__])[0]
 
 
 def _run(lake: lakes.Lake, args: argparse.Namespace) -> None:

@@ -18,10 +18,10 @@ from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, FIRST_COR
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Broker, Cluster, Partition, counted, ids, some
-from quorate.tools.operations.moves import choose_moves, move_refusals
+from quorate.tools.operations.moves import Moves, plan_moves
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
 from quorate.tools.operations.observer import ignoring
-from quorate.tools.operations.plan import Plan, Progress, Refusal, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
 from quorate.tools.operations.safety import in_sync_without
 from quorate.tools.reassign.throttles import (
     LEADER_REPLICAS,
@@ -54,7 +54,7 @@ class Decommission:
     def again(self) -> Mapping[str, str]:
         return {}
 
-    def plan(self, cluster: Cluster, progress: Progress) -> Plan:
+    def plan(self, cluster: Cluster, progress: Progress) -> OperationPlan:
         broker = cluster.brokers.get(self.broker)
         if broker is None:
             return self._without_registration(cluster)
@@ -63,20 +63,20 @@ class Decommission:
         moving = [p for p in on_broker if self.broker not in p.target]
         others_moves = [p for p in staying if p.reassigning]
         ready = [p for p in staying if not p.reassigning]
-        moves = choose_moves(cluster, self.broker, ready, rack_aware=self.rack_aware)
+        moves = self._moves(cluster, ready, progress)
         refusals = [
             *self._data_refusals(cluster, broker, on_broker),
-            *move_refusals(cluster, self.broker, moves),
+            *moves.refusals,
             *self._voter_refusals(cluster),
         ]
         if refusals:
-            return Plan(refusals=tuple(refusals))
+            return OperationPlan(refusals=tuple(refusals))
         steps: list[Step] = []
         name = f"broker {self.broker}"
         can_cordon = cluster.metadata_version >= FIRST_CORDONED_DIRECTORIES
         if can_cordon and broker.active and broker.config.get(CORDONED_LOG_DIRS) != ALL:
             steps.append(Step("cordon", f"let {name} get no new replicas", self.broker))
-        steps += self._move_steps(ready, moving, others_moves, moves.targets)
+        steps += self._move_steps(ready, moving, others_moves, moves.after)
         if self._throttled_topics(cluster) or (self.throttle is not None and on_broker):
             steps.append(Step("clear-throttle", "remove the limit of the rate of the moves"))
         if cluster.voter(self.broker) is not None:
@@ -89,12 +89,12 @@ class Decommission:
         if self.broker in cluster.controllers and cluster.metadata_version >= FIRST_CONTROLLER_UNREGISTRATION:
             steps.append(Step("unregister-controller", f"unregister controller {self.broker}", self.broker))
         steps.append(Step("unregister", f"unregister {name}", self.broker))
-        return Plan(tuple(steps), notes=self._notes(cluster, moves.targets, moves.bytes_to, can_cordon))
+        return OperationPlan(tuple(steps), notes=self._notes(cluster, moves.received(ready), can_cordon))
 
-    def _without_registration(self, cluster: Cluster) -> Plan:
+    def _without_registration(self, cluster: Cluster) -> OperationPlan:
         """The plan for an id that is not registered. Nothing is left to do unless it is a controller's."""
         if self.broker in cluster.controllers or cluster.voter(self.broker) is not None:
-            return Plan(
+            return OperationPlan(
                 refusals=(
                     Refusal(
                         f"node {self.broker} is a controller, and no broker",
@@ -102,7 +102,7 @@ class Decommission:
                     ),
                 )
             )
-        return Plan(notes=(f"broker {self.broker} is not registered",))
+        return OperationPlan(notes=(f"broker {self.broker} is not registered",))
 
     def _data_refusals(self, cluster: Cluster, broker: Broker, on_broker: list[Partition]) -> list[Refusal]:
         found = []
@@ -212,24 +212,26 @@ class Decommission:
             if any(part.endswith(f":{self.broker}") for part in config.get(LEADER_REPLICAS, "").split(","))
         ]
 
+    def _moves(self, cluster: Cluster, ready: list[Partition], progress: Progress) -> Moves:
+        """The moves of the partitions that can begin to leave: those that were planned, while they are possible."""
+        if not ready:
+            return Moves()
+        moves = progress.kept
+        if not isinstance(moves, Moves) or not moves.still_hold(cluster, ready):
+            moves = progress.kept = plan_moves(cluster, self.broker, rack_aware=self.rack_aware)
+        return moves
+
     def _notes(
-        self,
-        cluster: Cluster,
-        targets: Mapping[TopicPartition, tuple[int, ...]],
-        bytes_to: Mapping[int, int],
-        can_cordon: bool,
+        self, cluster: Cluster, received: Mapping[int, tuple[int, int]], can_cordon: bool
     ) -> tuple[str, ...]:
         notes = []
-        for broker in sorted(bytes_to):
-            got = sum(
-                broker in new and broker not in cluster.partitions[tp].target for tp, new in targets.items()
-            )
-            size = f", {bytes_to[broker]:,} bytes" if bytes_to[broker] else ""
-            notes.append(f"broker {broker} gets {counted(got, 'replica')}{size}")
+        for broker, (replicas, held) in sorted(received.items()):
+            size = f", {held:,} bytes" if held else ""
+            notes.append(f"broker {broker} gets {counted(replicas, 'replica')}{size}")
         others = sum(voter.id != self.broker for voter in cluster.voters)
         if others < min(3, len(cluster.voters)):
             notes.append(f"the metadata quorum then has {counted(others, 'voter')}, and tolerates no failure")
-        if targets and not can_cordon:
+        if received and not can_cordon:
             notes.append(
                 "below metadata.version 4.3-IV0 new topics may still be placed on the broker; they are moved too"
             )

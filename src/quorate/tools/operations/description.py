@@ -47,8 +47,8 @@ class Broker:
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     """Its dynamic configuration, without the default of all brokers."""
-    usable_bytes: int | None = None
-    """The free space of its largest log directory. None if unknown."""
+    capacity: int | None = None
+    """The most bytes that its replicas can have together, until its disks are full. None if unknown."""
 
     @property
     def active(self) -> bool:

@@ -11,7 +11,7 @@ from quorate.metadata.features import KRAFT_VERSION
 from quorate.protocol.uuids import ZERO_UUID
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, ids
-from quorate.tools.operations.plan import Plan, Progress, Refusal, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
 from quorate.tools.operations.upgrade import unsupported, update_features
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ class DynamicQuorum:
     def again(self) -> Mapping[str, str]:
         return {}
 
-    def plan(self, cluster: Cluster, _progress: Progress) -> Plan:
+    def plan(self, cluster: Cluster, _progress: Progress) -> OperationPlan:
         notes = self._notes()
         if cluster.kraft_version < 1:
             refusals = self._refusals(cluster)
             if refusals:
-                return Plan(refusals=tuple(refusals))
+                return OperationPlan(refusals=tuple(refusals))
             step = Step(
                 "upgrade-kraft-version", "upgrade kraft.version from 0 to 1, which cannot be reverted"
             )
-            return Plan((step, self._wait(cluster)), notes=notes)
+            return OperationPlan((step, self._wait(cluster)), notes=notes)
         if any(voter.directory_id == ZERO_UUID for voter in cluster.voters):
-            return Plan((self._wait(cluster),), notes=notes)
-        return Plan(notes=notes)
+            return OperationPlan((self._wait(cluster),), notes=notes)
+        return OperationPlan(notes=notes)
 
     def _refusals(self, cluster: Cluster) -> list[Refusal]:
         found = unsupported(cluster, KRAFT_VERSION, 1)

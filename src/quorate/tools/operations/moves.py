@@ -1,98 +1,116 @@
-"""Chooses other brokers for the replicas of a broker that leaves.
+"""Other brokers for the replicas of a broker that leaves, as `quorate.planner` chooses them for a drain.
 
-Each replica goes to the broker with the fewest replicas that does not have the partition. With racks, a partition
-keeps its number of racks. The leaving broker's place in the list of replicas is kept, because its first replica is
-the preferred leader.
+Its goals hold: no two replicas on a broker, as many racks as before, no more bytes than a broker has room for, and
+then even loads. Here its input is made from the description of the cluster, and its errors become refusals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from quorate.admin.types import TopicPartition
 from quorate.dataclass import dataclass
-from quorate.tools.operations.description import Cluster, Partition, ids, some
+from quorate.planner import cluster as planner
+from quorate.planner.plan import ReassignmentPlan, make_plan
+from quorate.planner.request import Request
+from quorate.tools.operations.description import Broker, Cluster, Partition, counted, ids, some
 from quorate.tools.operations.plan import Refusal
 
+Replicas = tuple[int, ...]
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Moves:
-    """The new replicas of each partition, and why others cannot move."""
+    """The replicas of each partition before and after it has left the broker, or why it cannot."""
 
-    targets: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    no_broker: list[Partition] = field(default_factory=list)
-    """Every other broker has a replica already."""
-    no_rack: list[Partition] = field(default_factory=list)
-    """Every broker that is left would reduce the number of racks."""
-    bytes_to: dict[int, int] = field(default_factory=dict)
-    """What each broker gets, as far as sizes are known."""
+    before: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
+    after: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
 
-
-def choose_moves(
-    cluster: Cluster, broker_id: int, partitions: Iterable[Partition], *, rack_aware: bool
-) -> Moves:
-    """Chooses the new replicas of partitions, in the order of their names."""
-    usable = {b.id: b for b in cluster.brokers.values() if b.active and not b.cordoned and b.id != broker_id}
-    load = dict.fromkeys(usable, 0)
-    for partition in cluster.partitions:
-        for replica in partition.target:
-            if replica in load:
-                load[replica] += 1
-    racks = {b.id: b.rack for b in cluster.brokers.values()}
-    moves = Moves()
-    for partition in sorted(partitions, key=lambda p: p.tp):
-        others = [replica for replica in partition.target if replica != broker_id]
-        free = [b for b in usable if b not in partition.replicas]
-        if not free:
-            moves.no_broker.append(partition)
-            continue
-        if rack_aware:
-            taken = {racks.get(replica) for replica in others}
-            if racks.get(broker_id) not in {None, *taken}:  # the partition would lose a rack
-                free = [b for b in free if racks[b] not in taken]
-                if not free:
-                    moves.no_rack.append(partition)
-                    continue
-        chosen = min(free, key=lambda b: (load[b], b))
-        load[chosen] += 1
-        moves.bytes_to[chosen] = moves.bytes_to.get(chosen, 0) + partition.size
-        moves.targets[partition.tp] = tuple(chosen if r == broker_id else r for r in partition.target)
-    return moves
-
-
-def move_refusals(cluster: Cluster, broker_id: int, moves: Moves) -> list[Refusal]:
-    """Returns why some replicas cannot leave the broker."""
-    found = []
-    if moves.no_broker:
-        most = max(len(p.target) for p in moves.no_broker)
-        usable = [b.id for b in cluster.brokers.values() if b.active and not b.cordoned and b.id != broker_id]
-        found.append(
-            Refusal(
-                f"no other broker can take the replica of {some(p.tp for p in moves.no_broker)}: with {most} "
-                f"replicas they need {most} brokers beside {broker_id}, and there "
-                + (f"are {ids(sorted(usable))}" if usable else "is no other"),
-                "start another broker, or give these partitions fewer replicas (kafka-reassign-partitions "
-                "--execute)",
-            )
+    def still_hold(self, cluster: Cluster, partitions: Iterable[Partition]) -> bool:
+        """Whether the moves of some partitions are possible as they were planned: the partitions have not changed,
+        and their new brokers can still get replicas."""
+        return not self.refusals and all(
+            self.before.get(p.tp) == p.target
+            and all(_is_usable(cluster.brokers.get(b)) for b in set(self.after[p.tp]) - set(p.target))
+            for p in partitions
         )
-    if moves.no_rack:
-        rack = cluster.brokers[broker_id].rack if broker_id in cluster.brokers else None
-        found.append(
-            Refusal(
-                f"{some(p.tp for p in moves.no_rack)} would be in fewer racks: no other broker in rack {rack} can "
-                "take the replica",
-                f"start another broker in rack {rack}, or give --disable-rack-aware",
-            )
+
+    def received(self, partitions: Iterable[Partition]) -> dict[int, tuple[int, int]]:
+        """Returns how many replicas of some partitions, and as far as sizes are known bytes, each broker gets."""
+        found: dict[int, tuple[int, int]] = {}
+        for p in partitions:
+            for broker in set(self.after[p.tp]) - set(p.target):
+                replicas, size = found.get(broker, (0, 0))
+                found[broker] = replicas + 1, size + p.size
+        return found
+
+
+def _is_usable(broker: Broker | None) -> bool:
+    return broker is not None and broker.active and not broker.cordoned
+
+
+def plan_moves(cluster: Cluster, broker_id: int, *, rack_aware: bool) -> Moves:
+    """Plans the moves of all replicas from a broker. A reassignment in progress counts as completed."""
+    builder = planner.ClusterBuilder(
+        planner.Broker(b.id, b.rack if rack_aware else None, _is_usable(b), b.capacity)
+        for b in cluster.brokers.values()
+    )
+    for p in cluster.partitions:
+        builder.add(p.tp.topic, p.tp.partition, p.target, p.leader, p.size)
+    leaving = [p for p in cluster.partitions.on(broker_id) if broker_id in p.target]
+    if not any(_is_usable(b) for b in cluster.brokers.values() if b.id != broker_id):
+        return Moves(refusals=(_no_broker(broker_id, leaving, []),))
+    try:
+        plan = make_plan(builder.build(), Request(drain=frozenset({broker_id})))
+    except planner.NoPlaceError as error:
+        return Moves(refusals=tuple(_no_place(cluster, broker_id, error)))
+    found = {TopicPartition(*plan.name(p)): tuple(plan.replicas(p)) for p in plan.moves}
+    before = {tp: cluster.partitions[tp].target for tp in found}
+    return Moves(before, found, tuple(_fewer_racks(cluster, broker_id, plan)))
+
+
+def _no_place(cluster: Cluster, broker_id: int, error: planner.NoPlaceError) -> Iterable[Refusal]:
+    """Why replicas have no place: all other brokers have one already, or none has room."""
+    unplaced = [(cluster.partitions[TopicPartition(u.topic, u.partition)], u) for u in error.unplaced]
+    homeless = [p for p, u in unplaced if not u.brokers]
+    if homeless:
+        yield _no_broker(broker_id, homeless, error.brokers)
+    without_room = [(p, u) for p, u in unplaced if u.brokers]
+    if without_room:
+        brokers = sorted({b for _, u in without_room for b in u.brokers})
+        size = sum(u.size for _, u in without_room)
+        names = some(p.tp for p, _ in without_room)
+        rooms = ", ".join(_room(cluster, b) for b in brokers)
+        yield Refusal(
+            f"no other broker has room for the replica of {names} with {size:,} bytes: {rooms}",
+            "add disks or brokers, or delete data (kafka-topics --delete, kafka-delete-records)",
         )
-    for broker, needed in sorted(moves.bytes_to.items()):
-        usable_bytes = cluster.brokers[broker].usable_bytes
-        if usable_bytes is not None and needed > usable_bytes:
-            found.append(
-                Refusal(
-                    f"broker {broker} would get {needed:,} bytes, and {usable_bytes:,} are free on its largest "
-                    "log directory",
-                    "add disks or brokers, or delete data (kafka-topics --delete, kafka-delete-records)",
-                )
-            )
-    return found
+
+
+def _room(cluster: Cluster, broker_id: int) -> str:
+    held = sum(p.size for p in cluster.partitions.on(broker_id) if broker_id in p.target)
+    capacity = cluster.brokers[broker_id].capacity
+    assert capacity is not None  # or it would have room
+    return f"broker {broker_id} has room for {max(0, capacity - held):,}"
+
+
+def _no_broker(broker_id: int, partitions: Sequence[Partition], usable: Sequence[int]) -> Refusal:
+    most = max(len(p.target) for p in partitions)
+    return Refusal(
+        f"no other broker can take the replica of {some(p.tp for p in partitions)}: with "
+        f"{counted(most, 'replica')} they need {counted(most, 'broker')} beside {broker_id}, and there "
+        + (f"are {ids(usable)}" if usable else "is no other"),
+        "start another broker, or give these partitions fewer replicas (kafka-reassign-partitions --execute)",
+    )
+
+
+def _fewer_racks(cluster: Cluster, broker_id: int, plan: ReassignmentPlan) -> Iterable[Refusal]:
+    fewer = [TopicPartition(*plan.name(p)) for p in plan.moves if plan.lost_racks(p)]
+    if fewer:
+        rack = cluster.brokers[broker_id].rack
+        yield Refusal(
+            f"{some(fewer)} would be in fewer racks: no other broker in rack {rack} can take the replica",
+            f"start another broker in rack {rack}, or give --disable-rack-aware",
+        )

@@ -42,6 +42,7 @@ from quorate.tools.operations.description import (
     Start,
 )
 from quorate.tools.operations.registrations import registrations_since
+from quorate.tools.plan.log_dirs import capacity_of
 from quorate.tools.reassign.throttles import TOPIC_LEVEL
 from quorate.tools.shell.nodes import Control
 from quorate.tools.shell.source import Replay, Timeline
@@ -260,7 +261,6 @@ class Observer:
 
     def _broker(self, found: BrokerRegistration, image: MetadataImage) -> Broker:
         host, port = _first(found.listeners)
-        dirs = [d for d in self._log_dirs.get(found.id, []) if d.error is None and d.usable_bytes >= 0]
         return Broker(
             id=found.id,
             start=self._start(found.incarnation_id, found.epoch, found.start_time_ms),
@@ -273,7 +273,7 @@ class Observer:
             cordoned=not found.has_uncordoned_directory,
             features=found.features,
             config=dict(image.configs.broker(found.id)),
-            usable_bytes=max((d.usable_bytes for d in dirs), default=None),
+            capacity=capacity_of(self._log_dirs.get(found.id, []), disk_limit=1.0),
         )
 
     def _controller(self, found: ControllerRegistration) -> Controller:

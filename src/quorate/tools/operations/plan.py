@@ -53,7 +53,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OperationPlan:
     """The steps that are left. A plan with a refusal is not performed."""
 
     steps: tuple[Step, ...] = ()
@@ -79,6 +79,8 @@ class Progress:
     """The nodes for which the user's command has ended, and their incarnation ids from before it."""
     replaced: bool = False
     """Whether the user's command that replaces a disk has ended."""
+    kept: object = None
+    """What the operation keeps from one plan to the next, because it takes long to find out."""
 
 
 class Planner(Protocol):
@@ -92,4 +94,4 @@ class Planner(Protocol):
     def again(self) -> Mapping[str, str]:
         """The options that the same command needs to continue after an interruption."""
 
-    def plan(self, cluster: Cluster, progress: Progress) -> Plan: ...
+    def plan(self, cluster: Cluster, progress: Progress) -> OperationPlan: ...

@@ -17,7 +17,7 @@ from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, Partition, counted, some
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
 from quorate.tools.operations.observer import ignoring
-from quorate.tools.operations.plan import Plan, Progress, Refusal, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
 from quorate.tools.operations.rolling_restart import node_text, not_back, wait_until_back
 from quorate.tools.operations.safety import in_sync_without, split, stop_blocks, voter_blocks
 
@@ -100,14 +100,14 @@ class ReplaceDisk:
     def again(self) -> Mapping[str, str]:
         return {"--directory-id": uuid_text(self.directory_id)}
 
-    def plan(self, cluster: Cluster, progress: Progress) -> Plan:
+    def plan(self, cluster: Cluster, progress: Progress) -> OperationPlan:
         node = self.node
         if not directories(cluster, node) and node not in cluster.brokers and node not in cluster.controllers:
-            return Plan(
+            return OperationPlan(
                 refusals=(Refusal(f"the cluster has no node {node}", "quorate status lists the nodes"),)
             )
         if self._has_new_disk(cluster):
-            return Plan(tuple(self._afterwards(cluster)))
+            return OperationPlan(tuple(self._afterwards(cluster)))
         accepted: tuple[str, ...] = ()
         refusals = [*self._losses(cluster), *self._quorum_refusals(cluster)]
         steps: list[Step] = []
@@ -120,9 +120,9 @@ class ReplaceDisk:
             steps += [Step("wait", text, node, True, detail=f"{b.reason}: {b.remedy}") for b in passing]
             steps.append(self._stop_step(cluster, progress))
         if refusals:
-            return Plan(refusals=tuple(dict.fromkeys(refusals)))
+            return OperationPlan(refusals=tuple(dict.fromkeys(refusals)))
         steps.append(self._replace_step(cluster, progress))
-        return Plan((*steps, *self._afterwards(cluster)), notes=accepted)
+        return OperationPlan((*steps, *self._afterwards(cluster)), notes=accepted)
 
     # -- the state of the node
 

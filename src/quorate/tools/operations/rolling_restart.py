@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quorate.dataclass import dataclass
 from quorate.tools.operations.description import Cluster, Start, counted, ids, some
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
-from quorate.tools.operations.plan import Plan, Progress, Refusal, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
 from quorate.tools.operations.safety import split, stop_blocks
 from quorate.tools.times import time_text
 
@@ -41,7 +41,7 @@ class RollingRestart:
     def again(self) -> Mapping[str, str]:
         return {"--since": time_text(self.since_ms)}
 
-    def plan(self, cluster: Cluster, progress: Progress) -> Plan:
+    def plan(self, cluster: Cluster, progress: Progress) -> OperationPlan:
         selected = self._selected(cluster)
         refusals = self._unknown(cluster, selected)
         pending = [n for n in selected if not self._restarted(cluster, n, progress)]
@@ -52,7 +52,7 @@ class RollingRestart:
             refusals += refused
             notes += accepted
         if refusals:
-            return Plan(refusals=tuple(dict.fromkeys(refusals)), notes=tuple(notes))
+            return OperationPlan(refusals=tuple(dict.fromkeys(refusals)), notes=tuple(notes))
         done = [node for node in selected if node not in pending]
         # A node that does not run is started first: others may not become in sync before it is back.
         urgent = [n for n in pending if n in progress.commanded or is_down(cluster, n)]
@@ -63,7 +63,7 @@ class RollingRestart:
         notes += self._clocks(cluster, done)
         down = [n for n in urgent if n not in progress.commanded]
         notes += [f"{node_text(cluster, n)} does not run: it is the first" for n in down]
-        return Plan(tuple(steps), notes=tuple(notes))
+        return OperationPlan(tuple(steps), notes=tuple(notes))
 
     def _clocks(self, cluster: Cluster, done: Collection[int]) -> list[str]:
         """Warns of nodes that have restarted, but whose start times are before the restart began."""

@@ -18,7 +18,7 @@ from quorate.admin.errors import ErrorCode, KafkaError, NetError, error_text
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, counted
 from quorate.tools.operations.observer import Observer
-from quorate.tools.operations.plan import Plan, Planner, Progress, Step
+from quorate.tools.operations.plan import OperationPlan, Planner, Progress, Step
 from quorate.tools.quorum.leader_wait import with_leader
 
 POLL_MS = 500
@@ -43,7 +43,7 @@ class Reporter:
     def event(self, name: str, text: str, /, **members: object) -> None:
         print(json.dumps({"event": name, **members}) if self._as_json else text, flush=True)
 
-    def plan(self, operation: Operation, cluster: Cluster, plan: Plan) -> None:
+    def plan(self, operation: Operation, cluster: Cluster, plan: OperationPlan) -> None:
         if self._as_json:
             self.event("plan", "", title=operation.title, clusterId=cluster.cluster_id, **plan.members)
             return
@@ -54,7 +54,7 @@ class Reporter:
             print(f"  Note: {note}.")
         sys.stdout.flush()
 
-    def refused(self, plan: Plan) -> None:
+    def refused(self, plan: OperationPlan) -> None:
         if self._as_json:
             self.event("refused", "", refusals=[refusal.members for refusal in plan.refusals])
             return
@@ -195,7 +195,7 @@ class _Run:
             )
 
 
-def _blocked(plan: Plan) -> Step:
+def _blocked(plan: OperationPlan) -> Step:
     """The step that waits while a plan that has begun is refused. A node may be away for a moment only."""
     reasons = "; ".join(f"{refusal.reason} (to continue: {refusal.remedy})" for refusal in plan.refusals)
     return Step("blocked", "wait until nothing blocks any more", waits=True, detail=reasons)

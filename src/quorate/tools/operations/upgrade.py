@@ -26,7 +26,7 @@ from quorate.metadata.features import (
 )
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Broker, Cluster, Controller
-from quorate.tools.operations.plan import Plan, Progress, Refusal, Step
+from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
 
 if TYPE_CHECKING:
     from quorate.tools.operations.observer import Observer
@@ -108,13 +108,13 @@ class Upgrade:
         }
         return {name: level for name, level in wanted.items() if level > cluster.features.get(name, 0)}
 
-    def plan(self, cluster: Cluster, _progress: Progress) -> Plan:
+    def plan(self, cluster: Cluster, _progress: Progress) -> OperationPlan:
         changes = self.changes(cluster)
         notes = []
         if cluster.kraft_version < 1:
             notes.append("kraft.version stays 0, with static voters: see quorate move-to-dynamic-quorum")
         if not changes:
-            return Plan(notes=tuple(notes))
+            return OperationPlan(notes=tuple(notes))
         refusals = [r for name, level in changes.items() for r in unsupported(cluster, name, level)]
         try:
             check_dependencies({**cluster.features, **changes})
@@ -123,7 +123,7 @@ class Upgrade:
         if not refusals and self.verdict is not None:
             refusals.append(Refusal(self.verdict, "see the log of the active controller"))
         if refusals:
-            return Plan(refusals=tuple(dict.fromkeys(refusals)), notes=tuple(notes))
+            return OperationPlan(refusals=tuple(dict.fromkeys(refusals)), notes=tuple(notes))
         if format_changed_between(
             cluster.metadata_version, changes.get(METADATA_VERSION, cluster.metadata_version)
         ):
@@ -134,7 +134,7 @@ class Upgrade:
             f"{name} from {_level(name, cluster.features.get(name, 0))} to {_level(name, level)}"
             for name, level in changes.items()
         )
-        return Plan((Step("update-features", f"upgrade {shown}", data=changes),), notes=tuple(notes))
+        return OperationPlan((Step("update-features", f"upgrade {shown}", data=changes),), notes=tuple(notes))
 
     async def perform(self, _step: Step, cluster: Cluster, _progress: Progress, observer: Observer) -> None:
         """Finalizes all levels at once, or none. Raises ToolError, KafkaError and NetError."""

@@ -15,10 +15,9 @@ from typing import Any
 
 from quorate.admin.types import TopicPartition
 from quorate.dataclass import dataclass
-from quorate.planner.plan import Plan
+from quorate.planner.plan import ReassignmentPlan
 from quorate.tools.command_line import ToolError
-from quorate.tools.reassign.plan import Plan as Reassignment
-from quorate.tools.reassign.plan import plan_json, read_plan
+from quorate.tools.reassign.plan import ProposedReassignment, plan_json, read_plan
 
 PLAN, ROLLBACK, PAUSED = "plan.json", "rollback.json", "paused"
 VERSION = 1
@@ -32,13 +31,13 @@ class PlanFolder:
     cluster_id: str
     wave_files: tuple[str, ...]
 
-    def wave(self, number: int) -> Reassignment:
+    def wave(self, number: int) -> ProposedReassignment:
         """Reads a wave. They are numbered from 0."""
         found = read_plan(str(self.path / self.wave_files[number]))
         found.check_executable()
         return found
 
-    def before(self) -> Reassignment:
+    def before(self) -> ProposedReassignment:
         """Reads the replicas that the partitions had before the plan."""
         return read_plan(str(self.path / ROLLBACK))
 
@@ -53,7 +52,7 @@ class PlanFolder:
         (self.path / PAUSED).unlink(missing_ok=True)
 
 
-def write(plan: Plan, summary: dict[str, Any], cluster_id: str, folder: Path) -> None:
+def write(plan: ReassignmentPlan, summary: dict[str, Any], cluster_id: str, folder: Path) -> None:
     """Writes a plan to a new or empty folder. Raises ToolError for another one."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ToolError(f"{folder} exists and is not an empty folder")
@@ -68,7 +67,9 @@ def write(plan: Plan, summary: dict[str, Any], cluster_id: str, folder: Path) ->
     )  # last: without it the folder is no plan
 
 
-def _reassignment(plan: Plan, partitions: Iterable[int], replicas: Callable[[int], list[int]]) -> str:
+def _reassignment(
+    plan: ReassignmentPlan, partitions: Iterable[int], replicas: Callable[[int], list[int]]
+) -> str:
     return plan_json({TopicPartition(*plan.name(p)): replicas(p) for p in partitions}, {})
 
 

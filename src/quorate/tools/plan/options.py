@@ -28,6 +28,16 @@ def add_plan(commands: Any) -> None:
     add = parser.add_argument
     add("--bootstrap-server", "-b", help="brokers to connect to, host:port,host:port")
     add("--command-config", "-c", help="properties of the admin client")
+    tables = parser.add_argument_group("a plan from the tables of a lake, instead of a running cluster")
+    add = tables.add_argument
+    add("--lake", metavar="DIRECTORY", help="the directory of the tables (quorate-pipeline run writes them)")
+    add("--cluster", metavar="NAME", help="the cluster's name in the lake (default: the only one)")
+    add("--at", metavar="OFFSET|TIME", help="plan for then, instead of for the end of the lake")
+    add(
+        "--log-dirs", metavar="FILE",
+        help="the bytes of replicas: what kafka-log-dirs --describe has printed. With --bootstrap-server, the brokers "
+        "tell them",
+    )  # fmt: skip
     purposes = parser.add_argument_group("purposes")
     add = purposes.add_argument
     add("--balance", action="store_true", help="even out the load of all brokers")
@@ -39,6 +49,7 @@ def add_plan(commands: Any) -> None:
     )  # fmt: skip
     add("--replication-factor", type=_positive, metavar="N", help="change it for the topics of --topic")
     add("--topic", metavar="PATTERN", help="a regular expression for names of topics")
+    add("--exclude", metavar="PATTERN", help="leave the topics with such names as they are")
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
     add(

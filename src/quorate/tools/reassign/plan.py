@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Plan:
+class ProposedReassignment:
     """The brokers of partitions, and the directories of replicas for which one is given."""
 
     partitions: list[tuple[TopicPartition, list[int]]] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Plan:
             raise ToolError(f"Partition replica lists may not contain duplicate entries: {'. '.join(found)}")
 
 
-def read_plan(path: str) -> Plan:
+def read_plan(path: str) -> ProposedReassignment:
     """Reads a reassignment. Raises ToolError with the name of the file and the entry that is wrong."""
-    plan = Plan()
+    plan = ProposedReassignment()
     for number, entry in enumerate(_entries(path, "partitions")):
         where = f'{path}: entry {number} of "partitions"'
         tp = TopicPartition(_text(entry, "topic", where), _number(entry.get("partition"), "partition", where))

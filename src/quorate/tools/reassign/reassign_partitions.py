@@ -15,7 +15,7 @@ from quorate.lazy import lazy_module
 from quorate.tools.client.admin_client import add_connection, with_admin
 from quorate.tools.client.options import tool_parser
 from quorate.tools.command_line import Parser, ToolError, run
-from quorate.tools.reassign.plan import Plan, plan_json, read_brokers, read_plan, read_topics
+from quorate.tools.reassign.plan import ProposedReassignment, plan_json, read_brokers, read_plan, read_topics
 from quorate.tools.reassign.progress import by_broker, joined, move_states, partition_states
 from quorate.tools.reassign.throttles import (
     clear_throttles,
@@ -375,7 +375,7 @@ async def _cancel(admin: AdminClient, args: argparse.Namespace) -> int:
     return 0
 
 
-async def _clear_throttles(admin: AdminClient, plan: Plan, brokers: set[int]) -> None:
+async def _clear_throttles(admin: AdminClient, plan: ProposedReassignment, brokers: set[int]) -> None:
     targets = {broker for _, replicas in plan.partitions for broker in replicas}
     await clear_throttles(admin, brokers | targets, {tp.topic for tp, _ in plan.partitions})
 

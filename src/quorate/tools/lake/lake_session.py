@@ -1,0 +1,48 @@
+"""A Spark session for one command that reads or writes a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from quorate.lazy import lazy_module
+from quorate.tools.command_line import ToolError
+
+if TYPE_CHECKING:
+    from pyspark import sql
+
+    from quorate.pipeline.spark import session
+else:
+    sql = lazy_module("pyspark.sql")
+    session = lazy_module("quorate.pipeline.spark.session")
+
+
+@contextmanager
+def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSession]:
+    """A session with the name of a command, with `topics` that of a long job with Spark's Kafka connector. One that
+    the process has already is used and not stopped. Raises ToolError, and the package's own errors."""
+    try:
+        borrowed = sql.SparkSession.getActiveSession() is not None
+        spark = session.local_session(name, lake=True, topics=topics, long=topics)
+    except ModuleNotFoundError as error:
+        raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
+    try:
+        yield spark
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith("quorate."):
+            raise
+        raise ToolError(f"Error: {_reason(error)}") from error
+    finally:
+        if not borrowed:
+            spark.stop()
+
+
+def _reason(error: Exception) -> str:
+    """The line of an error that has the reason. Errors of Spark tasks contain a worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    starts = ("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError")
+    worker = [line for line in lines if line.startswith(starts)]
+    return (worker or lines or [type(error).__name__])[0]

@@ -11,11 +11,12 @@ import pytest
 
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic
+from quorate.pipeline.spark.connector import FAILOVER
 from quorate.testing import KafkaCluster
 from tests.support.cluster import wait_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -115,3 +116,33 @@ def test_a_stream_continues_from_its_checkpoint_across_a_move_of_the_leader_and_
     brokers.start(1)
     copy()
     assert values(read(spark, brokers, target)) == numbered(range(50))
+
+
+def test_a_running_stream_follows_a_leader_that_was_killed(
+    spark: SparkSession, brokers: KafkaCluster, admin: AdminClient, tmp_path: Path
+) -> None:
+    topic = new_topic(admin, assignment={0: [2, 1], 1: [2, 1]})
+    wait_for(
+        "both replicas",
+        lambda: all(len(p.isr) == 2 for p in admin.describe_topics([topic])[topic].partitions),
+    )
+    found: list[str] = []
+
+    def collect(rows: DataFrame, _: int) -> None:
+        found.extend([bytes(row["value"]).decode() for row in rows.select("value").collect()])
+
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", brokers.bootstrap_servers)
+    reader = reader.options(**FAILOVER).option("subscribe", topic).option("startingOffsets", "earliest")
+    writer = reader.load().writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    try:
+        write(spark, brokers, topic, range(20))
+        wait_for("the first records", lambda: len(found) >= 20, 100)
+        brokers.kill(2)  # the query asks for offsets without a pause, and so also before node 1 leads
+        write(spark, brokers, topic, range(20, 40))
+        wait_for("the records from the other leader", lambda: len(found) >= 40 or not query.isActive, 45)
+        assert query.exception() is None
+        assert sorted(found) == numbered(range(40))
+    finally:
+        query.stop()
+        brokers.start(2)

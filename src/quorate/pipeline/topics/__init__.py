@@ -7,5 +7,6 @@ schemas    schema files, and whether a table can take the columns of one
 tables     reads records from the brokers and appends them to tables
 keep       plans batches, applies and confirms them
 
-keep(Keeper(Lake(spark, "/lake"), brokers, "production", lambda name: name == "orders", RawFormat(), print))
+tables = TopicTables(lake, "production", brokers.servers, brokers.properties, RawFormat())
+keep(Keeper(brokers, Positions(lake, "production"), tables, lambda name: name == "orders", print), print)
 """

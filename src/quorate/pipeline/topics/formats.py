@@ -63,7 +63,7 @@ class JsonFormat:
     def decode(self, value: Column) -> Decoded:
         text = value.cast("string")
         parsed = _parse(text, self._schema.fields)
-        good = parsed.isNotNull() & parsed[_CORRUPT].isNull() & f.is_valid_utf8(text)
+        good = parsed.isNotNull() & parsed[_CORRUPT].isNull() & f.is_valid_utf8(text) & _is_one_value(text)
         decoded = f.struct(*[parsed[field.name].alias(field.name) for field in self._schema.fields])
         return Decoded(f.when(good, decoded), f.when(value.isNotNull() & ~good, self._reason(text)))
 
@@ -79,10 +79,15 @@ class JsonFormat:
         parsed = f.try_parse_json(text)
         return (
             f.when(~f.is_valid_utf8(text), "not UTF-8")
-            .when(parsed.isNull(), "not JSON")
+            .when(parsed.isNull() | ~_is_one_value(text), "not JSON")
             .when(~f.schema_of_variant(parsed).startswith("OBJECT"), "not a JSON object")
             .otherwise(f.coalesce(f.nullif(f.concat_ws(", ", *wrong), f.lit("")), f.lit("not of the schema")))
         )
+
+
+def _is_one_value(text: Column) -> Column:
+    """Whether a text is one JSON value. Spark's parsers leave out what follows the first one."""
+    return f.coalesce(f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]"))) == 2, f.lit(False))
 
 
 def _parse(text: Column, fields: Sequence[StructField]) -> Column:

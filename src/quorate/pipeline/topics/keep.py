@@ -11,15 +11,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 from quorate.admin.errors import KafkaError, NetError, error_text
 from quorate.admin.types import TopicPartition
-from quorate.pipeline.tables.lake import Lake, LakeConflictError, LakeError
-from quorate.pipeline.topics.brokers import Brokers, Extent, Topic
-from quorate.pipeline.topics.formats import Format
-from quorate.pipeline.topics.positions import Position, Positions
-from quorate.pipeline.topics.tables import TopicTables
+from quorate.pipeline.tables.lake import LakeConflictError, LakeError
+from quorate.pipeline.topics.brokers import Extent, Extents, Topic
+from quorate.pipeline.topics.positions import Position
 
 Report = Callable[[str], None]
 
@@ -40,33 +38,64 @@ class UnreadableError(TopicError):
     """The brokers do not serve a topic now."""
 
 
+class Cluster(Protocol):
+    """The members of `Brokers` that a keeper uses."""
+
+    def topics(self, matches: Callable[[str], bool]) -> dict[str, Topic]: ...
+
+    def extents(self, topics: Iterable[Topic]) -> Extents: ...
+
+
+class PositionTable(Protocol):
+    """The members of `Positions` that a keeper uses."""
+
+    known: dict[str, Position]
+
+    def load(self) -> None: ...
+
+    def save(self, changed: Iterable[Position]) -> None: ...
+
+
+class RecordTables(Protocol):
+    """The members of `TopicTables` that a keeper uses."""
+
+    def prepare(self, topic: str) -> None: ...
+
+    def has(self, position: Position) -> bool: ...
+
+    def apply(self, position: Position) -> None: ...
+
+    def take_back(self, position: Position) -> None: ...
+
+
 class Keeper:
     """Brings the tables of topics up to date."""
 
     def __init__(
         self,
-        lake: Lake,
-        brokers: Brokers,
-        cluster: str,
+        brokers: Cluster,
+        positions: PositionTable,
+        tables: RecordTables,
         matches: Callable[[str], bool],
-        values: Format,
         report: Report,
         *,
         batch_records: int = BATCH_RECORDS,
     ) -> None:
-        """`matches` chooses topics by their name, and `values` is the format of the records' values."""
+        """`matches` chooses topics by their name."""
         self._brokers = brokers
         self._matches = matches
         self._report = report
         self._batch_records = batch_records
-        self._positions = Positions(lake, cluster)
-        self._tables = TopicTables(lake, cluster, brokers.servers, brokers.properties, values)
+        self._positions = positions
+        self._tables = tables
         self._applied: set[str] = set()
         """The ids of the topics whose pending batch this run has applied."""
-        self._compatible: set[str] = set()
+        self._prepared: set[str] = set()
         """The topics whose tables take the values of this run."""
         self._lag: dict[str, int] = {}
         """The records that each topic has after its pending batch."""
+        self._outdated = False
+        """Whether topics have changed since this round asked for them."""
         self.unreadable: Mapping[TopicPartition, str] = {}
         """The partitions that could not be read in the last round, and why."""
 
@@ -75,27 +104,33 @@ class Keeper:
         there was nothing to do."""
         topics = self._brokers.topics(self._matches)
         extents = self._brokers.extents(topics.values())
-        self.unreadable = extents.unreadable
+        self.unreadable, self._outdated = extents.unreadable, False
         changed = {position.topic_id: position for position in self._settled(topics, extents.found)}
         changed |= self._planned(topics, {**self._positions.known, **changed}, extents.found)
         known = {**self._positions.known, **changed}
         pending = [
             position for position in known.values() if position.pending and self._matches(position.topic)
         ]
-        for name in {position.topic for position in pending} - self._compatible:
-            self._tables.require_compatible(name)
-            self._compatible.add(name)
+        for name in {position.topic for position in pending} - self._prepared:
+            self._tables.prepare(name)
+            self._prepared.add(name)
         if changed:
             self._positions.save(changed.values())
         with ThreadPoolExecutor(_THREADS) as pool:
             outcomes = list(pool.map(self._apply, pending))
-        failed = [(position, error) for position, error in zip(pending, outcomes, strict=True) if error]
-        if failed:
-            remaining = self._brokers.topics(self._matches)
-            for position, error in failed:
-                if position.topic_id in remaining:  # otherwise the next round takes the batch back
-                    raise error
-        return bool(changed or pending)
+        for position, error in zip(pending, outcomes, strict=True):
+            if error is not None and not self._changes_next_round(position):
+                raise error
+        return bool(changed or pending or self._outdated)
+
+    def _changes_next_round(self, position: Position) -> bool:
+        """Whether a batch could not be read because the topic was deleted, or records of the batch were. The next
+        round takes the batch back, or leaves these records out."""
+        topic = self._brokers.topics(self._matches).get(position.topic_id)
+        if topic is None:
+            return True
+        starts = self._starts(position, self._brokers.extents([topic]).found)
+        return any(starts.get(partition, 0) > start for partition, (start, _) in position.ranges.items())
 
     def reload(self) -> None:
         """Reads the positions that another run has written."""
@@ -116,7 +151,7 @@ class Keeper:
                     "its last batch is taken back"
                 )
                 yield position.taken_back()
-            elif position.topic_id in self._applied:
+            elif position.topic_id in self._applied or self._tables.has(position):
                 yield position.confirmed()
             else:
                 left = position.without(self._starts(position, extents))
@@ -139,10 +174,29 @@ class Keeper:
                 continue
             position = before if before is not None else self._first(topic, known)
             keys = [TopicPartition(topic.name, number) for number in topic.partitions]
-            after = self._next(position, {key.partition: extents[key] for key in keys if key in extents})
+            found = {key.partition: extents[key] for key in keys if key in extents}
+            if self._ends_before(position, found):
+                self._outdated = True
+                continue
+            after = self._next(position, found)
             if after is not None:
                 planned[topic.topic_id] = after
         return planned
+
+    def _ends_before(self, position: Position, found: Mapping[int, Extent]) -> bool:
+        """Whether a topic has fewer records than the lake has of it, because these are the offsets of another topic
+        that was created under its name meanwhile. Raises TopicError if there is no other topic."""
+        short = {
+            number: extent for number, extent in found.items() if position.starts.get(number, 0) > extent.end
+        }
+        if short and position.topic_id in self._brokers.topics(self._matches):
+            number, extent = next(iter(short.items()))
+            raise TopicError(
+                f"{position.topic}-{number} ends at offset {extent.end}, but the lake has its records up to "
+                f"{position.starts[number] - 1}: the brokers have lost records. Delete and create the topic, so that "
+                "new records are told apart"
+            )
+        return bool(short)
 
     def _first(self, topic: Topic, known: Mapping[str, Position]) -> Position:
         others = [each.topic_id for each in known.values() if each.topic == topic.name]
@@ -153,25 +207,17 @@ class Keeper:
             )
         return Position(topic.name, topic.topic_id)
 
-    def _next(self, position: Position, found: Mapping[int, Extent]) -> Position | None:
-        """The position with the next batch, or None if there are no records."""
-        self._report_deleted(position, {number: extent.start for number, extent in found.items()})
-        starts, lags = dict(position.starts), {}
-        for number, extent in found.items():
-            at = position.starts.get(number, 0)
-            if at > extent.end:
-                raise TopicError(
-                    f"{position.topic}-{number} ends at offset {extent.end}, but the lake has its records up to "
-                    f"{at - 1}: the brokers have lost records. Delete and create the topic, so that new records are "
-                    "told apart"
-                )
-            starts[number] = max(at, extent.start)
-            lags[number] = extent.end - starts[number]
+    def _next(self, before: Position, found: Mapping[int, Extent]) -> Position | None:
+        """The position with the next batch, or after records that were deleted. None if neither are there."""
+        first = {number: extent.start for number, extent in found.items()}
+        self._report_deleted(before, first)
+        position = before.without(first).with_partitions(first)
+        lags = {number: extent.end - position.starts[number] for number, extent in found.items()}
         taken = shares(lags, self._batch_records)
         self._lag[position.topic_id] = sum(lags.values()) - sum(taken.values())
-        if not any(taken.values()):
-            return None
-        return position.planned(starts, {number: at + taken.get(number, 0) for number, at in starts.items()})
+        if any(taken.values()):
+            return position.planned({p: at + taken.get(p, 0) for p, at in position.starts.items()})
+        return position if before.batch > 0 and position != before else None
 
     def _starts(self, position: Position, extents: Mapping[TopicPartition, Extent]) -> dict[int, int]:
         """The offset of the first record of each partition."""
@@ -202,7 +248,7 @@ class Keeper:
         return None
 
     def _progress(self, position: Position, elapsed: float) -> str:
-        rate = position.offsets / elapsed
+        rate = position.offsets / max(elapsed, 1e-3)
         where = ", ".join([f"{p}: {start} to {end - 1}" for p, (start, end) in position.ranges.items()][:3])
         more = ", ..." if len(position.ranges) > 3 else ""
         text = f"{position.topic}: {position.offsets:,} offsets ({where}{more}) in {elapsed:.1f} s, {rate:,.0f} a second"

@@ -31,6 +31,7 @@ _SCHEMA: Final = pa.schema(
         ("partition", pa.int32()),
         ("start", pa.int64()),
         ("end", pa.int64()),
+        ("lost", pa.int64()),
     ]
 )
 
@@ -47,6 +48,8 @@ class Position:
     """The offset after the last confirmed record of each partition."""
     ends: Mapping[int, int] = field(default_factory=dict)
     """The end of the planned batch in each partition."""
+    lost: Mapping[int, int] = field(default_factory=dict)
+    """How many offsets of each partition were deleted before they were read, of the partitions that have some."""
 
     @property
     def pending(self) -> bool:
@@ -63,14 +66,24 @@ class Position:
         """The number of offsets of the planned batch."""
         return sum([end - start for start, end in self.ranges.values()])
 
-    def planned(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Position:
+    def planned(self, ends: Mapping[int, int]) -> Position:
         """The position with the next batch."""
-        return replace(self, batch=self.batch + 1, starts=dict(starts), ends=dict(ends))
+        return replace(self, batch=self.batch + 1, ends=dict(ends))
 
     def without(self, deleted: Mapping[int, int]) -> Position:
-        """The position whose planned batch begins at these offsets at the earliest."""
+        """The position after the offsets that were deleted, which were those before these ones."""
         starts = {p: max(start, deleted.get(p, 0)) for p, start in self.starts.items()}
-        return replace(self, starts=starts, ends={p: max(starts[p], end) for p, end in self.ends.items()})
+        lost = {p: self.lost.get(p, 0) + starts[p] - start for p, start in self.starts.items()}
+        return replace(
+            self,
+            starts=starts,
+            ends={p: max(starts[p], end) for p, end in self.ends.items()},
+            lost={p: count for p, count in lost.items() if count},
+        )
+
+    def with_partitions(self, found: Mapping[int, int]) -> Position:
+        """The position with new partitions, which begin at these offsets."""
+        return replace(self, starts={**found, **self.starts}, ends={**found, **self.ends})
 
     def confirmed(self) -> Position:
         """The position after the planned batch."""
@@ -100,14 +113,24 @@ class Positions:
             return
         table = self._lake.spark.read.format("delta").load(self._lake.path(POSITIONS))
         rows = table.where(f.col("cluster") == self._cluster).collect()
+        counted = "lost" in table.columns  # earlier releases did not count
         starts: dict[str, dict[int, int]] = {}
         ends: dict[str, dict[int, int]] = {}
+        lost: dict[str, dict[int, int]] = {}
         for row in rows:
             starts.setdefault(row["topic_id"], {})[row["partition"]] = row["start"]
             ends.setdefault(row["topic_id"], {})[row["partition"]] = row["end"]
+            lost.setdefault(row["topic_id"], {})
+            if counted and row["lost"]:
+                lost[row["topic_id"]][row["partition"]] = row["lost"]
         self.known = {
             row["topic_id"]: Position(
-                row["topic"], row["topic_id"], row["batch"], starts[row["topic_id"]], ends[row["topic_id"]]
+                row["topic"],
+                row["topic_id"],
+                row["batch"],
+                starts[row["topic_id"]],
+                ends[row["topic_id"]],
+                lost[row["topic_id"]],
             )
             for row in rows
         }
@@ -125,6 +148,7 @@ class Positions:
                 "partition": partition,
                 "start": position.starts[partition],
                 "end": end,
+                "lost": position.lost.get(partition, 0),
             }
             for position in wanted.values()
             for partition, end in position.ends.items()
@@ -133,7 +157,7 @@ class Positions:
         writer = table.write.format("delta").partitionBy("cluster")
         if self._lake.exists(POSITIONS):
             condition = f"cluster = '{literal(self._cluster)}'"
-            writer = writer.mode("overwrite").option("replaceWhere", condition)
+            writer = writer.mode("overwrite").option("replaceWhere", condition).option("mergeSchema", "true")
         else:
             writer = writer.mode("append")
         writer = writer.option("txnAppId", self._application).option("txnVersion", self._revision + 1)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+)
 
 from quorate.pipeline.tables.lake import LakeError
 
@@ -38,24 +49,44 @@ def read_avro_schema(path: Path) -> dict[str, Any]:
     return found
 
 
-def require_compatible(table: str, present: DataType, wanted: DataType, name: str = "value") -> None:
-    """Raises LakeError if rows of a type cannot be appended to a column. New fields of structs can."""
+_WIDER: Final[dict[DataType, tuple[DataType, ...]]] = {
+    ByteType(): (ShortType(), IntegerType(), LongType(), DoubleType()),
+    ShortType(): (IntegerType(), LongType(), DoubleType()),
+    IntegerType(): (LongType(), DoubleType()),
+    FloatType(): (DoubleType(),),
+}
+"""The types that have all values of a type, and which Delta gives to a column without writing its files anew."""
+
+
+def widened_columns(
+    table: str, present: DataType, wanted: DataType, name: str = "value"
+) -> dict[str, DataType]:
+    """The columns of a table that need a wider type before rows can be appended to it. New fields of structs need
+    nothing. Raises LakeError if the rows cannot be appended."""
     if isinstance(present, StructType) and isinstance(wanted, StructType):
         known = {field.name.lower(): field for field in present.fields}
-        for field in wanted.fields:
-            there = known.get(field.name.lower())
-            if there is not None:
-                require_compatible(table, there.dataType, field.dataType, f"{name}.{field.name}")
+        pairs = [
+            (known[field.name.lower()].dataType, field.dataType, f"{name}.{field.name}")
+            for field in wanted.fields
+            if field.name.lower() in known
+        ]
     elif isinstance(present, ArrayType) and isinstance(wanted, ArrayType):
-        require_compatible(table, present.elementType, wanted.elementType, f"{name}.element")
+        pairs = [(present.elementType, wanted.elementType, f"{name}.element")]
     elif isinstance(present, MapType) and isinstance(wanted, MapType):
-        require_compatible(table, present.keyType, wanted.keyType, f"{name}.key")
-        require_compatible(table, present.valueType, wanted.valueType, f"{name}.value")
-    elif present != wanted:
+        pairs = [
+            (present.keyType, wanted.keyType, f"{name}.key"),
+            (present.valueType, wanted.valueType, f"{name}.value"),
+        ]
+    elif present == wanted:
+        pairs = []
+    elif wanted in _WIDER.get(present, ()):
+        return {name: wanted}
+    else:
         raise LakeError(
             f"{table}: the column {name} has the type {_short(present)}, and {_short(wanted)} cannot be added to it. "
             "Give the field another name, or keep the topic in another lake"
         )
+    return {column: kind for pair in pairs for column, kind in widened_columns(table, *pair).items()}
 
 
 def _short(kind: DataType) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from quorate.pipeline.tables.lake import Lake, conflicts, literal
 from quorate.pipeline.topics.formats import Format
 from quorate.pipeline.topics.positions import APPLICATION, Position
-from quorate.pipeline.topics.schemas import require_compatible
+from quorate.pipeline.topics.schemas import widened_columns
 
 RECORDS: Final = "topic_records"
 POISON: Final = "topic_poison"
@@ -47,6 +47,7 @@ class TopicTables:
         self._cluster = cluster
         self._format = values
         self._kind = values.kind(lake.spark)
+        self._has_poison = values.decode(f.col("value")).reason is not None
         self._options = {
             "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MS),
             "kafka.isolation.level": "read_committed",
@@ -55,46 +56,86 @@ class TopicTables:
             "kafka.bootstrap.servers": servers,
         }
 
-    def require_compatible(self, topic: str) -> None:
-        """Raises LakeError if the table of a topic has other columns."""
+    def prepare(self, topic: str) -> None:
+        """Gives the table of a topic the types of the values. Raises LakeError if it has others."""
         table = records_table(topic)
-        if self._lake.exists(table):
-            present = self._lake.spark.read.format("delta").load(self._lake.path(table)).schema
-            require_compatible(self._lake.path(table), present["value"].dataType, self._kind)
+        if not self._lake.exists(table):
+            return
+        path = self._lake.path(table)
+        present = self._lake.spark.read.format("delta").load(path).schema
+        widened = widened_columns(path, present["value"].dataType, self._kind)
+        if widened:
+            with conflicts():
+                # Readers older than Delta 3.2 do not know tables with this feature.
+                self._alter(path, "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+                for column, kind in widened.items():
+                    name = ".".join([f"`{part}`" for part in column.split(".")])
+                    self._alter(path, f"ALTER COLUMN {name} TYPE {kind.simpleString()}")
+
+    def _alter(self, path: str, change: str) -> None:
+        self._lake.spark.sql(f"ALTER TABLE delta.`{path}` {change}")
+
+    def has(self, position: Position) -> bool:
+        """Whether the tables have the planned batch."""
+        return self._appended(POISON if self._has_poison else records_table(position.topic), position)
 
     def apply(self, position: Position) -> None:
-        """Appends the planned batch to the tables that do not have it. The poison is appended first, so that
-        the table of records tells whether the batch is complete."""
+        """Appends the planned batch to the tables that do not have it, the poison last.
+
+        A run that ends in between may be continued with another schema. A record is poison then if the table of
+        records does not have it.
+        """
+        table = records_table(position.topic)
         rows = read_records(self._lake.spark, position, self._options)
         decoded = self._format.decode(f.col("value"))
-        if decoded.reason is not None:
-            poison = rows.withColumn("reason", decoded.reason).where(f.col("reason").isNotNull())
-            columns = self._columns(position, f.col("value"))
-            self._append(
-                POISON,
-                position,
-                poison.select(*columns[:1], f.lit(position.topic).alias("topic"), *columns[1:], "reason"),
-            )
-            rows = rows.where(decoded.reason.isNull())
-        self._append(
-            records_table(position.topic), position, rows.select(*self._columns(position, decoded.value))
+        if decoded.reason is None:
+            self._append(table, position, rows.select(*self._columns(position, decoded.value)))
+            return
+        rows = rows.withColumn("reason", decoded.reason)
+        if self._appended(table, position):
+            poison = self._without_those_of(table, position, rows)
+        else:
+            good = rows.where(f.col("reason").isNull())
+            self._append(table, position, good.select(*self._columns(position, decoded.value)))
+            poison = rows.where(f.col("reason").isNotNull())
+        columns = self._columns(position, f.col("value"))
+        topic = f.lit(position.topic).alias("topic")
+        self._append(POISON, position, poison.select(*columns[:1], topic, *columns[1:], "reason"))
+
+    def _appended(self, table: str, position: Position) -> bool:
+        return self._lake.version(table, self._application(position)) >= position.batch
+
+    def _without_those_of(self, table: str, position: Position, rows: DataFrame) -> DataFrame:
+        """The rows of a batch that a table does not have, with a reason."""
+        present = self._lake.spark.read.format("delta").load(self._lake.path(table))
+        present = present.where(self._where(position)).select("partition", "offset")
+        reason = f.coalesce(f.col("reason"), f.lit("not of the schema with which its batch was read"))
+        return rows.join(present, ["partition", "offset"], "left_anti").withColumn("reason", reason)
+
+    def _where(self, position: Position) -> str:
+        """The condition of a batch's rows."""
+        ranges = [
+            f"(partition = {partition} AND offset >= {start} AND offset < {end})"
+            for partition, (start, end) in position.ranges.items()
+        ]
+        return (
+            f"cluster = '{literal(self._cluster)}' AND topic_id = '{position.topic_id}' AND "
+            f"({' OR '.join(ranges)})"
         )
 
     def take_back(self, position: Position) -> None:
         """Removes what the tables have of the planned batch, and keeps another run from appending it later."""
-        ranges = " OR ".join(
-            [f"(partition = {p} AND offset >= {start})" for p, (start, _) in position.ranges.items()]
-        )
         for table in (POISON, records_table(position.topic)):
             if not self._lake.exists(table):
                 continue
             path = self._lake.path(table)
             self._append(table, position, self._lake.spark.read.format("delta").load(path).limit(0))
             with conflicts():
-                self._lake.spark.sql(
-                    f"DELETE FROM delta.`{path}` WHERE cluster = '{literal(self._cluster)}' "
-                    f"AND topic_id = '{position.topic_id}' AND ({ranges})"
-                )
+                self._lake.spark.sql(f"DELETE FROM delta.`{path}` WHERE {self._where(position)}")
+
+    def _application(self, position: Position) -> str:
+        """Delta's application id of a topic."""
+        return f"{APPLICATION}/{self._cluster}/{position.topic_id}"
 
     def _columns(self, position: Position, value: Column) -> list[Column]:
         return [
@@ -107,7 +148,7 @@ class TopicTables:
 
     def _append(self, table: str, position: Position, rows: DataFrame) -> None:
         writer: DataFrameWriter = rows.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer = writer.option("txnAppId", f"{APPLICATION}/{self._cluster}/{position.topic_id}")
+        writer = writer.option("txnAppId", self._application(position))
         writer = writer.option("txnVersion", position.batch)
         if not self._lake.exists(table):
             kind = table.partition("/")[0]

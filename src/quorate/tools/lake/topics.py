@@ -17,11 +17,13 @@ from quorate.tools.command_line import ToolError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from quorate.pipeline.tables import lake
-    from quorate.pipeline.topics import formats, keep, schemas
+    from quorate.pipeline.tables import lake as lakes
+    from quorate.pipeline.topics import formats, keep, positions, schemas, tables
 else:
-    lake = lazy_module("quorate.pipeline.tables.lake")
-    formats, keep, schemas = lazy_modules("quorate.pipeline.topics", "formats", "keep", "schemas")
+    lakes = lazy_module("quorate.pipeline.tables.lake")
+    formats, keep, positions, schemas, tables = lazy_modules(
+        "quorate.pipeline.topics", "formats", "keep", "positions", "schemas", "tables"
+    )
 
 Session = Callable[[], AbstractContextManager["SparkSession"]]
 """Opens a Spark session with the connector."""
@@ -37,9 +39,13 @@ def run(args: argparse.Namespace, session: Session) -> int:
                 names = [topic.name for topic in brokers.topics(lambda _: True).values()]
                 raise ToolError(f"No topic has a name like {args.topic}. The topics are: {_listed(names)}")
             with session() as spark:
+                lake, cluster = lakes.Lake(spark, args.lake), args.cluster or brokers.cluster_id
+                written = tables.TopicTables(
+                    lake, cluster, brokers.servers, brokers.properties, _format(args, spark)
+                )
                 keeper = keep.Keeper(
-                    lake.Lake(spark, args.lake), brokers, args.cluster or brokers.cluster_id, matches, _format(args, spark),
-                    _report, batch_records=args.batch_records,
+                    brokers, positions.Positions(lake, cluster), written, matches, _report,
+                    batch_records=args.batch_records,
                 )  # fmt: skip
                 keep.keep(keeper, _report, follow=args.follow, interval_s=args.interval)
     except (KafkaError, NetError) as error:

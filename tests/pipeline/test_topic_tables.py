@@ -1,0 +1,279 @@
+"""Topics as tables on Spark, Delta and running brokers: every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
+
+from confluent_kafka import Producer
+from pyspark.sql import types as t
+
+from quorate.admin.sync import AdminClient
+from quorate.admin.types import TopicPartition
+from quorate.pipeline.tables.lake import LakeError
+from quorate.pipeline.topics.formats import JsonFormat
+from quorate.pipeline.topics.positions import Position, Positions
+from quorate.pipeline.topics.tables import TopicTables
+from quorate.protocol.uuids import uuid_text
+from quorate.testing import KafkaCluster
+from tests.support.cluster import wait_for
+
+from .topic_lake import (
+    INT,
+    LONG,
+    TEXT,
+    create,
+    expected,
+    new_name,
+    numbers,
+    poison_of,
+    produce,
+    records,
+    recreate,
+    rows_of,
+    run,
+    struct,
+)
+
+if TYPE_CHECKING:
+    from quorate.pipeline.tables.lake import Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+
+@pytest.fixture
+def admin(brokers: KafkaCluster) -> Iterator[AdminClient]:
+    with AdminClient(brokers.bootstrap_servers) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    """A topic with two partitions."""
+    name = new_name()
+    create(admin, name)
+    return name
+
+
+class _KilledError(BaseException):
+    """Stands for the end of a process."""
+
+
+def dies(patch: pytest.MonkeyPatch, table: str, *, after: bool) -> None:
+    """Lets a run end before or after it has committed to a table."""
+    owner, name = (Positions, "save") if table == "topic_positions" else (TopicTables, "_append")
+    original = getattr(owner, name)
+
+    def ending(self: Any, *arguments: Any) -> None:
+        hit = table == "topic_positions" or arguments[0].startswith(table)
+        if not hit or after:
+            original(self, *arguments)
+        if hit:
+            raise _KilledError
+
+    patch.setattr(owner, name, ending)
+
+
+def test_runs_append_what_is_new_with_all_columns(
+    lake: Lake, brokers: KafkaCluster, admin: AdminClient, topic: str
+) -> None:
+    hidden, empty = new_name("_schemas"), new_name()
+    for name in (hidden, empty):
+        create(admin, name)
+    produce(brokers, topic, [b"a", None, b""])
+    produce(brokers, hidden, [b"s"])
+    run(lake, brokers, topic, hidden, empty)
+    producer = Producer({"bootstrap.servers": brokers.bootstrap_servers})
+    producer.produce(topic, b"\xff", None, 1, headers=[("x", None), ("x", b"\x00"), ("\N{SNOWMAN}", b"")])
+    assert producer.flush(30) == 0
+    said = run(lake, brokers, topic, hidden, empty)
+    assert run(lake, brokers, topic, hidden, empty) == []
+    assert records(lake, topic) == expected([b"a", None, b""], [b"\xff"])
+    assert records(lake, hidden) == expected([b"s"])
+    assert records(lake, empty) == []
+    assert [line.partition(" in ")[0] for line in said] == [f"{topic}: 1 offsets (1: 0 to 0)"]
+    first, *_, last = rows_of(lake, f"topic_records/{topic}")
+    [listing] = [each for each in admin.list_topics() if each.name == topic]
+    assert (first["cluster"], first["topic_id"]) == ("c", uuid_text(listing.topic_id))
+    assert (bytes(first["key"]), first["headers"]) == (b"k0", [{"key": "n", "value": bytearray(b"0")}])
+    assert first["timestamp"] is not None
+    headers = [("x", None), ("x", b"\x00"), ("\N{SNOWMAN}", b"")]
+    assert last["key"] is None
+    assert [(h["key"], h["value"]) for h in last["headers"]] == headers
+
+
+@pytest.mark.parametrize(
+    ("table", "after"),
+    [("topic_positions", True), ("topic_records", False), ("topic_records", True), ("topic_poison", True)],
+)
+def test_a_run_that_ended_at_a_commit_is_continued_without_a_loss_or_a_double(
+    lake: Lake, brokers: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch, table: str, after: bool
+) -> None:
+    values = JsonFormat(struct(n=INT))
+    produce(brokers, topic, [b'{"n": 0}', b"bad", b'{"n": 2}', b"worse"])
+    with monkeypatch.context() as patch, pytest.raises(_KilledError):
+        dies(patch, table, after=after)
+        run(lake, brokers, topic, values=values)
+    run(lake, brokers, topic, values=values)
+    assert [(offset, value["n"]) for _, offset, value in records(lake, topic)] == [(0, 0), (2, 2)]
+    assert [offset for offset, _, _ in poison_of(lake, topic)] == [1, 3]
+
+
+def test_a_batch_that_another_schema_had_begun_has_each_record_once(
+    lake: Lake, brokers: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[bytes | None] = [b'{"n": 0}', b"bad", b'{"n": 2, "m": "x"}', b'{"n": "y", "m": 3}']
+    produce(brokers, topic, lines)
+    with monkeypatch.context() as patch, pytest.raises(_KilledError):
+        dies(patch, "topic_records", after=True)
+        run(lake, brokers, topic, values=JsonFormat(struct(n=INT)))
+    run(lake, brokers, topic, values=JsonFormat(struct(m=INT)))
+    assert [offset for _, offset, _ in records(lake, topic)] == [0, 2]
+    assert poison_of(lake, topic) == [
+        (1, b"bad", "not JSON"),
+        (3, lines[3], "not of the schema with which its batch was read"),
+    ]
+
+
+def test_of_two_runs_at_once_both_end_and_nothing_is_doubled(
+    lake: Lake, brokers: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(brokers, topic, numbers(0, 4))
+    original = Positions.save
+    other: list[list[str]] = []
+
+    def overtaken(self: Positions, changed: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Positions, "save", original)
+            other.append(run(lake, brokers, topic))  # another run applies the same records first
+            produce(brokers, topic, numbers(4, 6))
+        monkeypatch.setattr(Positions, "save", original)
+        original(self, changed)
+
+    monkeypatch.setattr(Positions, "save", overtaken)
+    said = run(lake, brokers, topic)
+    assert len(other[0]) == 1
+    assert said[0] == "another run has written to the lake meanwhile; continuing from there"
+    assert records(lake, topic) == expected(numbers(0, 6))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_batch_during_which_the_topic_was_created_anew_is_taken_back(
+    lake: Lake,
+    brokers: KafkaCluster,
+    admin: AdminClient,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+) -> None:
+    produce(brokers, topic, numbers(0, 3))
+    run(lake, brokers, topic)
+    produce(brokers, topic, numbers(3, 6))
+    original = TopicTables.apply
+
+    def disturbed(self: TopicTables, position: Position) -> None:
+        """The topic is created anew before or after its records are read."""
+        monkeypatch.setattr(TopicTables, "apply", original)
+        if when == "after":
+            original(self, position)
+        recreate(admin, topic)
+        produce(brokers, topic, numbers(20, 30))
+        if when == "before":
+            original(self, position)  # reads records of the other topic
+
+    monkeypatch.setattr(TopicTables, "apply", disturbed)
+    said = run(lake, brokers, topic)
+    assert any("was deleted while it was read" in line for line in said)
+    assert any("was created anew with id" in line for line in said)
+    histories: dict[str, list[tuple[int, bytes]]] = {}
+    for row in rows_of(lake, f"topic_records/{topic}"):
+        histories.setdefault(row["topic_id"], []).append((row["offset"], bytes(row["value"])))
+    assert sorted(histories.values()) == [
+        [(n, str(n).encode()) for n in range(3)],
+        [(n - 20, str(n).encode()) for n in range(20, 30)],
+    ]
+
+
+def test_fields_are_added_left_out_renamed_and_widened_and_other_types_are_refused(
+    lake: Lake, brokers: KafkaCluster, topic: str
+) -> None:
+    produce(brokers, topic, [b'{"id": 1, "l": [1], "old": "x"}'])
+    run(lake, brokers, topic, values=JsonFormat(struct(id=INT, l=t.ArrayType(INT), old=TEXT)))
+    produce(brokers, topic, [b'{"id": 3000000000, "l": [3000000000], "new": true}'])
+    with pytest.raises(LakeError, match=r"value.id has the type int, and string cannot be added to it"):
+        run(lake, brokers, topic, values=JsonFormat(struct(id=TEXT)))
+    later = JsonFormat(struct(new=t.BooleanType(), l=t.ArrayType(LONG), id=LONG))
+    run(lake, brokers, topic, values=later)
+    assert [value for _, _, value in records(lake, topic)] == [
+        {"id": 1, "l": [1], "old": "x", "new": None},
+        {"id": 3000000000, "l": [3000000000], "old": None, "new": True},
+    ]
+
+
+def test_records_that_are_deleted_between_the_plan_and_the_reading_are_named(
+    lake: Lake, brokers: KafkaCluster, admin: AdminClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(brokers, topic, numbers(0, 6))
+    first = TopicPartition(topic, 0)
+    original = TopicTables.apply
+
+    def disturbed(self: TopicTables, position: Position) -> None:
+        monkeypatch.setattr(TopicTables, "apply", original)
+        assert admin.delete_records({first: 5}) == {first: 5}
+        original(self, position)
+
+    monkeypatch.setattr(TopicTables, "apply", disturbed)
+    said = run(lake, brokers, topic)
+    assert said[0] == f"{topic}-0: offsets 0 to 4 were deleted before they were read"
+    assert records(lake, topic) == [(0, 5, b"5")]
+
+
+def test_gaps_of_transactions_and_of_compaction_are_no_loss(
+    lake: Lake, brokers: KafkaCluster, admin: AdminClient
+) -> None:
+    topic = new_name()
+    create(
+        admin, topic, partitions=1, configs={"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
+    )  # fmt: skip
+    producer = Producer({"bootstrap.servers": brokers.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, str(number).encode(), b"same" if number < 4 else f"k{number}".encode())
+        producer.flush(30)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    said = run(lake, brokers, topic)
+    found = [(offset, value) for _, offset, value in records(lake, topic)]
+    assert found[-1] == (8, b"4")
+    assert {value for _, value in found} <= {b"0", b"2", b"4"}
+    assert not any("deleted" in line for line in said)
+    assert run(lake, brokers, topic) == []
+
+
+def test_a_leader_that_is_killed_while_a_batch_is_read_does_not_end_the_run(
+    lake: Lake, brokers: KafkaCluster, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_name()
+    create(admin, topic, partitions=-1, replication_factor=-1, assignment={0: [2, 1]})
+    produce(brokers, topic, numbers(0, 5))
+    original = TopicTables.apply
+
+    def disturbed(self: TopicTables, position: Position) -> None:
+        monkeypatch.setattr(TopicTables, "apply", original)
+        brokers.kill(2)
+        original(self, position)
+
+    monkeypatch.setattr(TopicTables, "apply", disturbed)
+    try:
+        run(lake, brokers, topic)
+    finally:
+        brokers.start(2)
+    assert records(lake, topic) == expected(numbers(0, 5))
+    wait_for("both replicas", lambda: len(admin.describe_topics([topic])[topic].partitions[0].isr) == 2)

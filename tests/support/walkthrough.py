@@ -150,7 +150,9 @@ class Walkthrough:
         self._document = document
         CACHE.mkdir(exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(dir=CACHE, prefix="walkthrough-")
-        self._shell = Shell(Path(self._folder.name))
+        self._shell = Shell(
+            Path(self._folder.name).resolve()
+        )  # as the nodes name it, whatever links lead there
         self._statuses: list[int] = []
 
     def run(self, progress: bool = False) -> None:

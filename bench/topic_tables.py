@@ -1,12 +1,12 @@
 """How many MB a second one core writes from a topic to its table, in processor time.
 
-    python -m bench.topic_tables [--records 1100000] [--rounds 2]
+    python -m bench.topic_tables [--records 1100000] [--ways NAME ...]
 
-One node serves a topic with two partitions and replication factor 1, whose records have 1 KB of random bytes. The
-command `quorate-pipeline topics --format raw` with one core of Spark has read a batch before, so that Java has
-compiled most of its code. The processor time is that of Python and Java together, planning, commits and compilation
-included, without the node. `processor_s_by_thread` says which threads of Java took it. Result:
-bench/results/topic_tables.json.
+One node serves a topic with two partitions and replication factor 1, whose records have 1 KB of random bytes. One
+session of Spark with one core, that of the command `quorate-pipeline topics --format raw`, reads the topic to a new
+table several times: first so that Java compiles its code, then in each of WAYS. The processor time is that of Python
+and Java together, planning, commits and compilation included, without the node. `processor_s_by_thread` says which
+threads of Java took it. Result: bench/results/topic_tables.json.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from bench.result import heading
 from quorate.admin.sync import AdminClient
@@ -61,6 +62,18 @@ def processor_time(processes: list[psutil.Process]) -> float:
     return sum([sum(process.cpu_times()[:2]) for process in processes])
 
 
+WAYS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "warm-up": ({}, {}),
+    "as it is": ({}, {}),
+    "Kafka's fetch settings": (
+        {"max.poll.records": "500", "max.partition.fetch.bytes": "1048576", "receive.buffer.bytes": "65536"}, {},
+    ),
+    "values without a dictionary": ({}, {"parquet.enable.dictionary#value": "false"}),
+    "lz4": ({}, {"spark.sql.parquet.compression.codec": "lz4_raw"}),
+    "uncompressed": ({}, {"spark.sql.parquet.compression.codec": "uncompressed"}),
+}  # fmt: skip
+"""For each way, properties of Kafka's consumer and settings of Spark's session."""
+
 THREADS = {
     "tasks": ("Executor task",),
     "compiler": ("C1 Compiler", "C2 Compiler"),
@@ -81,48 +94,54 @@ def by_thread(processes: list[psutil.Process]) -> dict[str, float]:
     return found
 
 
+def measure(spark: SparkSession, servers: str, folder: str, properties: dict[str, str]) -> dict[str, Any]:
+    """Reads the topic to a new table."""
+    own = psutil.Process()
+    java = [child for child in own.children(recursive=True) if child.name() == "java"]
+    with Brokers(servers, properties) as brokers:
+        begin, used, threads = time.monotonic(), processor_time([own, *java]), by_thread(java)
+        lake = Lake(spark, folder)
+        tables = TopicTables(lake, "c", servers, properties, RawFormat())
+        positions = Positions(lake, "c")
+        keep(Keeper(brokers, positions, tables, TOPIC.__eq__, print), print)
+        wall, used = time.monotonic() - begin, processor_time([own, *java]) - used
+    [position] = positions.known.values()
+    size = sum(position.starts.values()) * RECORD_BYTES / 1e6
+    return {
+        "mb": size, "processor_s": round(used, 2), "wall_s": round(wall, 2),
+        "mb_per_processor_s": round(size / used, 1), "mb_per_wall_s": round(size / wall, 1),
+        "load_average": round(os.getloadavg()[0], 1),
+        "processor_s_by_thread": {name: round(s - threads[name], 2) for name, s in by_thread(java).items()},
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--records", type=int, default=1_100_000)
-    parser.add_argument("--warm-up", type=int, default=1_000_000, help="records of the first batch")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     args = parser.parse_args()
-    load = os.getloadavg()[0]
-    figures: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as folder, KafkaCluster() as cluster:
+    target = Path(__file__).parent / "results" / "topic_tables.json"
+    figures: dict[str, dict[str, Any]] = {}
+    with KafkaCluster() as cluster:
         with AdminClient(cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, 2, 1)])
+        produce(cluster.bootstrap_servers, args.records)
         spark = local_session("bench", cores=1, lake=True, topics=True, long=True)
-        own = psutil.Process()
-        java = [child for child in own.children(recursive=True) if child.name() == "java"]
-        with Brokers(cluster.bootstrap_servers, {}) as brokers:
-            lake = Lake(spark, folder)
-            tables = TopicTables(lake, "c", brokers.servers, brokers.properties, RawFormat())
-            keeper = Keeper(brokers, Positions(lake, "c"), tables, TOPIC.__eq__, print)
-            for number in range(args.rounds + 1):
-                records = args.records if number else args.warm_up
-                produce(cluster.bootstrap_servers, records)
-                begin, used, threads = time.monotonic(), processor_time([own, *java]), by_thread(java)
-                keep(keeper, print)
-                wall, used = time.monotonic() - begin, processor_time([own, *java]) - used
-                spent = {name: round(s - threads[name], 2) for name, s in by_thread(java).items()}
-                size = records * RECORD_BYTES / 1e6
-                if number:
-                    figures.append({
-                        "mb": size, "processor_s": round(used, 2), "wall_s": round(wall, 2),
-                        "mb_per_processor_s": round(size / used, 1), "mb_per_wall_s": round(size / wall, 1),
-                        "processor_s_by_thread": spent,
-                    })  # fmt: skip
-                    print(figures[-1], flush=True)
+        for way in args.ways:
+            properties, settings = WAYS[way]
+            before = {name: spark.conf.get(name, None) for name in settings}
+            for name, value in settings.items():
+                spark.conf.set(name, value)
+            with tempfile.TemporaryDirectory() as folder:
+                figures[way] = measure(spark, cluster.bootstrap_servers, folder, properties)
+            for name, old in before.items():
+                spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+            print(way, figures[way], flush=True)
+            result = {**heading("topic_tables", 1), "record_bytes": RECORD_BYTES, "figures": figures}
+            target.write_text(json.dumps(result, indent=1) + "\n")
         spark.stop()
-    result = {
-        **heading("topic_tables", args.rounds), "load_average": round(load, 1), "record_bytes": RECORD_BYTES,
-        "figures": figures,
-    }  # fmt: skip
-    target = Path(__file__).parent / "results" / "topic_tables.json"
-    target.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(800)
 def test_the_command_continues_after_kill_9_between_any_two_commits(
     brokers: KafkaCluster, lake: Lake
 ) -> None:
@@ -48,7 +48,7 @@ def test_the_command_continues_after_kill_9_between_any_two_commits(
             command, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
         ) as process:
             try:
-                wait_for(f"commit {version} of {table}", commit.exists, 120, 0.002)
+                wait_for(f"commit {version} of {table}", commit.exists, 300, 0.002)
             finally:
                 os.killpg(process.pid, signal.SIGKILL)  # Python and Java
     produce(brokers, topic, numbers(0, 20), partition=1)

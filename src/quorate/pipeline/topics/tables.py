@@ -25,6 +25,14 @@ POISON: Final = "topic_poison"
 POLL_TIMEOUT_MS: Final = 60_000
 """How long a task waits for records of a broker that does not answer."""
 
+_FETCHING: Final = {
+    "kafka.max.poll.records": "100000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+}
+"""The connector asks for the first and the last offset of a partition after each poll, which has 500 records by
+default. The bytes of a fetch then limit a poll."""
+
 _SKIPPING: Final = {
     RECORDS: "cluster,topic_id,partition,offset,timestamp",
     POISON: "cluster,topic,topic_id,partition,offset,timestamp",
@@ -52,6 +60,7 @@ class TopicTables:
             "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MS),
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
+            **_FETCHING,
             **{f"kafka.{name}": value for name, value in properties.items()},
             "kafka.bootstrap.servers": servers,
         }
@@ -86,21 +95,26 @@ class TopicTables:
         records does not have it.
         """
         table = records_table(position.topic)
-        rows = read_records(self._lake.spark, position, self._options)
-        decoded = self._format.decode(f.col("value"))
-        if decoded.reason is None:
-            self._append(table, position, rows.select(*self._columns(position, decoded.value)))
-            return
-        rows = rows.withColumn("reason", decoded.reason)
-        if self._appended(table, position):
-            poison = self._without_those_of(table, position, rows)
+        if not self._appended(table, position):
+            self._append(table, position, self._records(position))
+            poison = self._rows(position).where(f.col("reason").isNotNull())
         else:
-            good = rows.where(f.col("reason").isNull())
-            self._append(table, position, good.select(*self._columns(position, decoded.value)))
-            poison = rows.where(f.col("reason").isNotNull())
-        columns = self._columns(position, f.col("value"))
-        topic = f.lit(position.topic).alias("topic")
-        self._append(POISON, position, poison.select(*columns[:1], topic, *columns[1:], "reason"))
+            poison = self._without_those_of(table, position, self._rows(position))
+        if self._has_poison:
+            columns = self._columns(position, f.col("value"))
+            topic = f.lit(position.topic).alias("topic")
+            self._append(POISON, position, poison.select(*columns[:1], topic, *columns[1:], "reason"))
+
+    def _rows(self, position: Position) -> DataFrame:
+        """The records of a batch, with the reason why a value does not decode."""
+        rows = read_records(self._lake.spark, position, self._options)
+        reason = self._format.decode(f.col("value")).reason
+        return rows.withColumn("reason", f.lit(None).cast("string") if reason is None else reason)
+
+    def _records(self, position: Position) -> DataFrame:
+        """The rows of a batch for the table of records."""
+        value = self._format.decode(f.col("value")).value
+        return self._rows(position).where(f.col("reason").isNull()).select(*self._columns(position, value))
 
     def _appended(self, table: str, position: Position) -> bool:
         return self._lake.version(table, self._application(position)) >= position.batch
@@ -125,11 +139,17 @@ class TopicTables:
 
     def take_back(self, position: Position) -> None:
         """Removes what the tables have of the planned batch, and keeps another run from appending it later."""
-        for table in (POISON, records_table(position.topic)):
-            if not self._lake.exists(table):
-                continue
+        records = records_table(position.topic)
+        for table in (POISON, records):
             path = self._lake.path(table)
-            self._append(table, position, self._lake.spark.read.format("delta").load(path).limit(0))
+            if self._lake.exists(table):
+                rows = self._lake.spark.read.format("delta").load(path)
+            elif table == records:
+                # Another run may be about to create the table.
+                rows = self._records(position)
+            else:
+                continue
+            self._append(table, position, rows.limit(0))
             with conflicts():
                 self._lake.spark.sql(f"DELETE FROM delta.`{path}` WHERE {self._where(position)}")
 

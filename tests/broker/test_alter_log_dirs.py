@@ -504,10 +504,18 @@ def test_a_failure_of_the_source_takes_the_replica_offline_and_its_directory_bac
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_source_that_is_not_readable_fails(moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_segment", ["active", "rolled"])
+def test_a_source_that_is_not_readable_fails(
+    moves: Moves, monkeypatch: pytest.MonkeyPatch, in_segment: str
+) -> None:
+    """Only for a rolled segment, the first access asks whether its pages are in memory."""
+
     def bad_sector(*_: Any) -> None:
         raise OSError(5, "Input/output error")
 
+    if in_segment == "rolled":
+        moves.current.roll()
+    monkeypatch.setattr("quorate.log.segment.segment.resident_bytes", bad_sector)
     monkeypatch.setattr("quorate.protocol.file_region.FileRegion.read", bad_sector)
     moves.alter(moves.second)
     moves.until(lambda: moves.failed == [moves.first.name])

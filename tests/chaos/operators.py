@@ -11,7 +11,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
@@ -27,10 +28,8 @@ from confluent_kafka.admin import (
 from quorate.net.client import Connection
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
-from quorate.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
+from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from tests.chaos.clients import QUIET, Client, refresh_metadata
 from tests.chaos.history import History, Partition, TopicHistory
 
@@ -167,26 +166,47 @@ class Operator(Client):
 
 
 class Mover(Client):
-    """Moves replicas to other brokers, and cancels some moves before they are done."""
+    """Moves replicas to other brokers and to other log directories, and cancels some moves before they are
+    done."""
 
-    def __init__(self, servers: str, history: History, dice: random.Random, brokers: Sequence[int],
-                 partitions: Sequence[Partition], pause_s: float = 4) -> None:  # fmt: skip
+    def __init__(self, servers: str, history: History, dice: random.Random,
+                 directories: Mapping[int, Sequence[Path]], partitions: Sequence[Partition],
+                 pause_s: float = 4) -> None:  # fmt: skip
+        """`directories` are those of each broker, in the order of `servers`."""
         super().__init__("mover", history)
         self._addresses = [address.rpartition(":") for address in servers.split(",")]
-        self._dice, self._brokers, self._partitions, self._pause_s = dice, brokers, partitions, pause_s
+        self._dice, self._directories, self._partitions = dice, directories, partitions
+        self._brokers, self._pause_s = list(directories), pause_s
         self.moves: Counter[str] = Counter()
 
     def run(self) -> None:
         while not self.over.wait(self._pause_s * self._dice.uniform(0.2, 1.8)):
             partition = self._dice.choice(self._partitions)
-            self._request("moved", partition, self._dice.sample(self._brokers, 3))
+            if self._dice.random() < 0.5:
+                self._move_to_directories(partition)
+                continue
+            self._reassign("moved", partition, self._dice.sample(self._brokers, 3))
             if self._dice.random() < 0.5:
                 self.over.wait(self._dice.choice((0, 0.05, 0.3, 2)))
-                self._request("cancelled", partition, None)
+                self._reassign("cancelled", partition, None)
 
-    def _request(self, what: str, partition: Partition, replicas: list[int] | None) -> None:
-        """Sends a request once. A lost answer, or the refusal to cancel a move that is done, is no fault."""
-        host, _, port = self._dice.choice(self._addresses)
+    def _move_to_directories(self, partition: Partition) -> None:
+        """Asks each broker to have its replica in a random directory. A later request may cancel the move."""
+        for address, broker in zip(self._addresses, self._brokers, strict=True):
+            for _ in range(self._dice.choice((1, 1, 2))):
+                path = self._dice.choice(self._directories[broker])
+                topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+                    name=partition[0], partitions=[partition[1]]
+                )
+                wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(path), topics=[topic])
+                self._send(
+                    "to a directory",
+                    address,
+                    AlterReplicaLogDirsRequest(dirs=[wanted]),
+                    lambda answer: int(answer.results[0].partitions[0].error_code),
+                )
+
+    def _reassign(self, what: str, partition: Partition, replicas: list[int] | None) -> None:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5000,
             topics=[
@@ -201,13 +221,25 @@ class Mover(Client):
             ],
         )
 
+        self._send(
+            what,
+            self._dice.choice(self._addresses),
+            request,
+            lambda answer: int(answer.error_code or answer.responses[0].partitions[0].error_code),
+        )
+
+    def _send(
+        self, what: str, address: tuple[str, str, str], request: Any, error_in: Callable[[Any], int]
+    ) -> None:
+        """Sends a request once. A lost answer, or the refusal to cancel a move that is done, is no fault."""
+        host, _, port = address
+
         async def ask() -> int:
             connection = await Connection.connect(host, int(port), timeout_s=2)
             try:
-                answer: AlterPartitionReassignmentsResponse = await connection.call(request, 6)
+                return error_in(await connection.call(request, 6))
             finally:
                 connection.close()
-            return answer.error_code or answer.responses[0].partitions[0].error_code
 
         try:
             error = asyncio.run(ask())

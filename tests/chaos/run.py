@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,8 @@ class Load:
 
     servers: str
     settings: Settings
-    brokers: Sequence[int] = ()
+    directories: Mapping[int, Sequence[Path]] = field(default_factory=dict)
+    """the log directories of each broker"""
     history: History = field(default_factory=History)
     acknowledgements: Acknowledgements = field(default_factory=Acknowledgements)
 
@@ -101,11 +102,11 @@ class Load:
         wide = self.settings.wide
         self.readers = [Reader(servers, history, PARTITIONS)]
         if wide:
-            rack = rack_of(self.brokers[-1])
+            rack = rack_of(list(self.directories)[-1])
             self.readers.append(
                 Reader(servers, history, PARTITIONS, f"reader in {rack}", **{"client.rack": rack})
             )
-        self.mover = Mover(servers, history, dice("mover"), self.brokers, PARTITIONS) if wide else None
+        self.mover = Mover(servers, history, dice("mover"), self.directories, PARTITIONS) if wide else None
         self.watcher = Watcher(servers, history, PARTITIONS)
 
     @property
@@ -231,7 +232,11 @@ class Run:
         self._sampled: list[dict[str, object]] = []
         self._fencings: list[str] = []
         self.cluster = ChaosCluster(folder, wide=settings.wide)
-        self.load = Load(self.cluster.kafka.bootstrap_servers, settings, self.cluster.brokers)
+        self.load = Load(
+            self.cluster.kafka.bootstrap_servers,
+            settings,
+            {broker: self.cluster.log_directories(broker) for broker in self.cluster.brokers},
+        )
         lock = threading.Lock()
         self.lanes = [
             Nemesis(self.cluster, schedule(settings.seed, lane, kinds), bound_s=settings.bound_s,

@@ -37,7 +37,7 @@ def sample(cluster: ChaosCluster) -> list[dict[str, Any]]:
             continue
         times = cluster.response_times(node_id)
         try:
-            figures = _process(pid)
+            used = figures(pid)
             segments = sum(1 for _ in cluster.kafka.data_directory(node_id).glob("*/*.log"))
         except OSError:
             continue  # it ends now
@@ -46,7 +46,7 @@ def sample(cluster: ChaosCluster) -> list[dict[str, Any]]:
             {
                 "node": node_id,
                 "role": role,
-                **figures,
+                **used,
                 "segments": segments,
                 "response": percentiles_ms(times),
             }
@@ -54,9 +54,12 @@ def sample(cluster: ChaosCluster) -> list[dict[str, Any]]:
     return found
 
 
-def _process(pid: int) -> dict[str, object]:
+def figures(pid: int) -> dict[str, object]:
+    """Returns what a process uses. Raises OSError if it has ended."""
     process = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line)
+    if "VmRSS" not in status:
+        raise ProcessLookupError(f"process {pid} has ended")
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     return {
         "pid": pid,

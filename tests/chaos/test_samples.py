@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import Any
 
 import pytest
 
-from tests.chaos.samples import growth, percentiles_ms
+from tests.chaos.samples import figures, growth, percentiles_ms
 
 
 def process(rss_mb: float, files: int, segments: int = 0, pid: int = 1) -> list[dict[str, Any]]:
@@ -30,6 +32,15 @@ def process(rss_mb: float, files: int, segments: int = 0, pid: int = 1) -> list[
 )  # fmt: skip
 def test_growth(samples: list[list[dict[str, Any]]], expected: list[str]) -> None:
     assert growth(samples) == expected
+
+
+def test_a_process_that_ends_now_has_no_figures() -> None:
+    """Its memory is free, but its parent does not know yet."""
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(OSError, match=f"process {ended.pid} has ended"):
+            figures(ended.pid)
+    assert figures(os.getpid())["rss_mb"] > 1  # type: ignore[operator]
 
 
 def test_percentiles() -> None:

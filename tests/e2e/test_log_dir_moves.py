@@ -191,17 +191,6 @@ def test_records_deleted_during_a_move_stay_deleted_after_a_crash(node: Node) ->
     assert read_partition(node.bootstrap, TOPIC, 0) == before[255:]
 
 
-def test_a_deletion_ends_with_a_cancelled_move(node: Node) -> None:
-    fill(node, 300)
-    target = other_directory(node)
-    reassign(node, target, "--execute", "--replica-alter-log-dirs-throttle", 20_000)
-    wait_for("the first bytes", lambda: copied(target) > 0)
-    admin = node.admin()
-    (deletion,) = admin.delete_records([TopicPartition(TOPIC, 0, 10)]).values()
-    reassign(node, target, "--cancel")
-    assert deletion.result(15).low_watermark == 10
-
-
 def test_a_cancelled_move_leaves_nothing_behind(node: Node) -> None:
     before = fill(node, 300)
     target = other_directory(node)

@@ -275,7 +275,10 @@ class LogDirMove:
     async def _copy(self, log: PartitionLog) -> None:
         """Copies the next records of the current log."""
         start = self.future.log_end_offset
-        cold = log.cold_regions(start)
+        try:
+            cold = log.cold_regions(start)
+        except OSError:
+            cold = []  # the read below rebuilds a missing index and raises any other error again
         if cold:
             await self._in_thread(lambda: _read(log, cold))
             if self._truncate_to is not None or not log.log_start_offset <= start <= log.log_end_offset:

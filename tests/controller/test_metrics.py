@@ -39,6 +39,9 @@ LED_BY_FIRST = registration(replicas=(1, 2, 3))
 LED_BY_SECOND = registration(replicas=(1, 2, 3), leader=2)
 LEADERLESS = registration(replicas=(1, 2, 3), isr=(1,), leader=-1)
 UNCLEAN = registration(replicas=(1, 2, 3), isr=(3,), leader=3)._replace(leader_recovery_state=RECOVERING)
+STILL_RECOVERING = registration(replicas=(1, 2, 3), isr=(2,), leader=-1)._replace(
+    leader_recovery_state=RECOVERING
+)
 
 ELIGIBLE = registration(replicas=(1, 2, 3), isr=(), leader=-1)._replace(elr=(2,))
 
@@ -52,6 +55,7 @@ STEPS: list[tuple[str, list[Partitions], int, int]] = [
     ("a deleted partition", [{0: LED_BY_SECOND}, {}], 0, 0),
     ("an unclean election", [{0: LEADERLESS}, {0: UNCLEAN}], 1, 1),
     ("one that was seen before", [{0: LEADERLESS}, {0: UNCLEAN}, {0: UNCLEAN}], 1, 1),
+    ("a second one while the first leader recovers", [{0: STILL_RECOVERING}, {0: UNCLEAN}], 1, 1),
     ("one before the first look", [{0: UNCLEAN}], 1, 0),
     (
         "the recovery after it",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from quorate.metadata.image import (
     EMPTY,
     NO_LEADER,
-    RECOVERING,
     MetadataDelta,
     MetadataImage,
     last_stable_offset,
@@ -84,13 +83,14 @@ def _is_imbalanced(partition: PartitionImage | None) -> bool:
 
 
 def _is_unclean(old: PartitionImage | None, new: PartitionImage | None) -> bool:
+    """Whether a leader was elected that is neither in the ISR nor in the ELR (`electionWasClean` in Kafka)."""
     return (
         old is not None
         and new is not None
         and new.has_leader
         and new.leader != old.leader
-        and new.leader_recovery_state == RECOVERING
-        and old.leader_recovery_state != RECOVERING
+        and new.leader not in old.isr
+        and new.leader not in old.elr
     )
 
 

@@ -4,7 +4,8 @@ one.
     python -m bench.lake_kills [--kills 30] [--seed 1]
 
 A simulated cluster writes its metadata log all the time. Each run is killed with SIGKILL at a random moment: the
-process of the command, its JVM, both with all workers, or one worker. In the end a last run applies what is left.
+process of the command, its JVM, both with all workers, or one worker, in runs that leave all reading to workers. In the
+end a last run applies what is left.
 The tables must then have exactly the rows of a lake that one run has filled from the same log. Result:
 bench/results/lake_kills.json.
 """
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +42,16 @@ from quorate.pipeline.tables.update import update
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 VICTIMS: Final = {"driver": 10, "driver, JVM and workers": 10, "JVM": 5, "worker": 5}
+PROGRAMS: Final = {"JVM": "java", "worker": "python"}
 NEVER_S: Final = 300.0
+
+COMMAND: Final = ["-m", "quorate.tools.lake.pipeline"]
+BY_WORKERS: Final = [
+    "-c",
+    "from quorate.pipeline import sources; sources.FEW_RECORDS = 0; "
+    "from quorate.tools.lake.pipeline import main; raise SystemExit(main())",
+]
+"""The same command, but workers read few records, too, which the driver reads otherwise."""
 
 
 class Feed(threading.Thread):
@@ -85,17 +95,11 @@ class Kills:
     def kill_one(self) -> dict[str, Any]:
         """Starts a run and kills it, at the start or some time after a commit of its own."""
         before = self.commits()
+        victim = self.rng.choices(list(VICTIMS), list(VICTIMS.values()))[0]
+        command = [sys.executable, *(BY_WORKERS if victim == "worker" else COMMAND)]
+        command += ["run", "--follow", "--interval", "0.1"]
+        command += ["--source", str(self.source), "--lake", str(self.lake)]
         with self.log.open("a") as out:
-            command = [
-                sys.executable,
-                "-m",
-                "quorate.tools.lake.pipeline",
-                "run",
-                "--follow",
-                "--interval",
-                "0.1",
-            ]
-            command += ["--source", str(self.source), "--lake", str(self.lake)]
             run = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, cwd=ROOT
             )
@@ -106,7 +110,6 @@ class Kills:
                 raise RuntimeError(f"the run has committed nothing: see {self.log}")
             time.sleep(0.02)
         time.sleep(self.rng.uniform(0, 6))
-        victim = self.rng.choices(list(VICTIMS), list(VICTIMS.values()))[0]
         self._kill(run, victim)
         found = {"victim": victim, "commits": self.commits() - before, "at_start": at_start}
         self.killed.append(found)
@@ -114,18 +117,21 @@ class Kills:
 
     def _kill(self, run: subprocess.Popen[bytes], victim: str) -> None:
         """Kills a part of a run. If that does not end it, the rest is killed a moment later."""
-        processes = psutil.Process(run.pid).children(recursive=True)
-        names = {process.pid: process.name() for process in processes if process.is_running()}
-        machines = [pid for pid, name in names.items() if name.startswith("java")]
-        workers = [pid for pid, name in names.items() if name.startswith("python")]
-        chosen = {
-            "driver": [run.pid],
-            "JVM": machines,
-            "worker": workers[-1:],
-            "driver, JVM and workers": [run.pid, *names],
-        }[victim]
-        for pid in chosen or [run.pid]:
-            _kill(pid)
+        processes = _below(run.pid)
+        deadline = time.monotonic() + NEVER_S
+        while victim in ("worker", "JVM") and not _named(processes, PROGRAMS[victim]):
+            if run.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the run has no {victim}: see {self.log}")
+            time.sleep(0.02)
+            processes = _below(run.pid)
+        match victim:
+            case "driver":
+                _kill(run.pid)
+            case "driver, JVM and workers":
+                for pid in (run.pid, *[process.pid for process in processes]):
+                    _kill(pid)
+            case _:
+                _kill(_named(processes, PROGRAMS[victim])[-1])
         if victim == "worker":
             time.sleep(self.rng.uniform(0, 2))
             _kill(run.pid)
@@ -133,6 +139,26 @@ class Kills:
         # A JVM that has lost its driver may still commit something. The next run starts nevertheless.
         if self.rng.random() < 0.5:
             psutil.wait_procs(processes, timeout=30)
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    """The processes below one, or none if it has ended."""
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _named(processes: Iterable[psutil.Process], name: str) -> list[int]:
+    """Those that run a program."""
+    found = []
+    for process in processes:
+        try:
+            if process.name().startswith(name):
+                found.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def _kill(pid: int) -> None:

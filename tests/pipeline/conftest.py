@@ -135,6 +135,7 @@ def spark() -> Iterator[SparkSession]:
     session.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than these few rows
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.constraintPropagation.enabled", "false")
     session.conf.set("spark.databricks.delta.snapshotPartitions", "1")
     yield session
     session.stop()
@@ -148,6 +149,18 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Call
     if not DELTA_JARS.is_dir():
         pytest.skip("the jars of Delta are missing (run: make setup)")
     return lambda: Lake(spark, str(tmp_path_factory.mktemp("lake")))
+
+
+@pytest.fixture(scope="session")
+def copied(lakes: Callable[[], Lake]) -> Callable[[Lake], Lake]:
+    """Makes copies of lakes. That takes less than to fill one."""
+
+    def copy(lake: Lake) -> Lake:
+        other = lakes()
+        shutil.copytree(lake.folder, other.folder, dirs_exist_ok=True)
+        return other
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,46 +40,84 @@ def apply(lake: Lake, folder: Path, cluster: str | None = "c", **options: Any) -
 
 
 def contents(lake: Lake, cluster: str = "c") -> dict[str, list[str]]:
-    """All rows of the tables as text."""
+    """All rows of the tables as text, read from the files to which Delta's log refers, without Spark."""
+    from pyarrow import parquet
+
     from quorate.pipeline.tables import ENTITIES
 
-    return {
-        name: sorted(map(str, lake.read(name, cluster).collect()))
-        for name in ("events", *ENTITIES)
-        if lake.exists(name)
-    }
+    found = {}
+    for name in ("events", *ENTITIES):
+        table = Path(lake.path(name))
+        paths: set[str] = set()
+        for commit in sorted(table.glob("_delta_log/*.json")):
+            for action in map(json.loads, commit.read_text().splitlines()):
+                paths -= {action["remove"]["path"]} if "remove" in action else set()
+                paths |= {action["add"]["path"]} if "add" in action else set()
+        files = [table / path for path in paths if path.startswith(f"cluster={cluster}/")]
+        if table.is_dir():
+            rows = [row for path in files for row in parquet.ParquetFile(path).read().to_pylist()]
+            found[name] = sorted([str(sorted(row.items())) for row in rows])
+    return found
 
 
 @pytest.fixture(scope="module")
-def undisturbed(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The rows after one run that read all of LOG."""
+def whole(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake after one run that read all of LOG."""
     folder = tmp_path_factory.mktemp("log")
     write_log(folder, 0, LOG)
     lake = lakes()
     apply(lake, folder)
-    return contents(lake)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def undisturbed(whole: Lake) -> dict[str, list[str]]:
+    """Its rows."""
+    return contents(whole)
+
+
+@pytest.fixture(scope="module")
+def half(lakes: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake after two runs, of which the second one met a transaction that had not ended."""
+    folder = tmp_path_factory.mktemp("log")
+    lake = lakes()
+    for batches, span in ((1, (0, 4)), (4, (4, 7))):
+        write_log(folder, 0, LOG[:batches])
+        done = apply(lake, folder)
+        assert (done.start, done.end) == span
+    return lake
+
+
+@pytest.fixture
+def begun(half: Lake, copied: Callable[[Lake], Lake]) -> Lake:
+    """A copy of this lake."""
+    return copied(half)
 
 
 def test_runs_apply_what_is_new_and_leave_an_open_transaction_for_later(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
-    ends = []
-    for batches in (1, 4, 4, 7):
-        write_log(tmp_path, 0, LOG[:batches])
-        done = apply(lake, tmp_path)
-        ends.append((done.start, done.end))
-    assert ends == [(0, 4), (4, 7), (7, 7), (7, 14)]
-    assert contents(lake) == undisturbed
+    before = contents(begun)
+    write_log(tmp_path, 0, LOG[:4])
+    done = apply(begun, tmp_path)
+    assert (done.start, done.end) == (7, 7)
+    assert contents(begun) == before
+    write_log(tmp_path, 0, LOG)
+    done = apply(begun, tmp_path)
+    assert (done.start, done.end) == (7, 14)
+    assert contents(begun) == undisturbed
 
 
 @pytest.mark.parametrize("table", ["events", "partitions"])
 def test_a_run_that_ended_before_it_wrote_a_table_is_continued(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, table: str
+    begun: Lake,
+    tmp_path: Path,
+    undisturbed: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
 ) -> None:
     from quorate.pipeline.tables.lake import Lake as Tables
 
-    write_log(tmp_path, 0, LOG[:4])
-    apply(lake, tmp_path)
     write_log(tmp_path, 0, LOG)
     original = Tables.replace
 
@@ -88,19 +128,17 @@ def test_a_run_that_ended_before_it_wrote_a_table_is_continued(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Tables, "replace", dies)
-        apply(lake, tmp_path)
-    assert lake.applied(table, "c") == 7
-    apply(lake, tmp_path)
-    assert contents(lake) == undisturbed
+        apply(begun, tmp_path)
+    assert begun.applied(table, "c") == 7
+    apply(begun, tmp_path)
+    assert contents(begun) == undisturbed
 
 
 def test_of_two_runs_at_once_both_end_and_nothing_is_doubled(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from quorate.pipeline.tables import update as module
 
-    write_log(tmp_path, 0, LOG[:4])
-    apply(lake, tmp_path)
     write_log(tmp_path, 0, LOG)
     original = module._step
 
@@ -109,14 +147,36 @@ def test_of_two_runs_at_once_both_end_and_nothing_is_doubled(
         with monkeypatch.context() as patch:
             patch.setattr(module, "_step", original)
             write_log(tmp_path, 0, LOG[:6])
-            apply(lake, tmp_path)  # another run applies a part of the same records first
+            apply(begun, tmp_path)  # another run applies a part of the same records first
             write_log(tmp_path, 0, LOG)
         return step
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_step", overtaken)
-        apply(lake, tmp_path)
-    assert contents(lake) == undisturbed
+        apply(begun, tmp_path)
+    assert contents(begun) == undisturbed
+
+
+def test_two_runs_that_commit_at_the_same_moment_both_end_and_nothing_is_doubled(
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quorate.pipeline.tables.lake import Lake as Tables
+
+    write_log(tmp_path, 0, LOG)
+    original = Tables._commit
+    both, met = Barrier(2), set()
+
+    def together(self: Lake, writer: Any, table: str, *rest: Any) -> None:
+        if (self, table) not in met:
+            met.add((self, table))
+            both.wait(120)
+        original(self, writer, table, *rest)
+
+    monkeypatch.setattr(Tables, "_commit", together)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(apply, Tables(begun.spark, begun.folder), tmp_path) for _ in range(2)]
+        assert {run.result().end for run in runs} == {14}
+    assert contents(begun) == undisturbed
 
 
 def test_a_log_that_was_cleaned_past_the_last_run_continues_from_its_snapshot(
@@ -162,44 +222,65 @@ def test_records_that_are_deleted_during_a_run_are_replaced_by_their_snapshot(
 
 @pytest.mark.parametrize("table", ["events", "partitions"])
 def test_a_lost_commit_of_a_table_is_made_again(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], table: str
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], table: str
 ) -> None:
-    write_log(tmp_path, 0, LOG[:4])
-    apply(lake, tmp_path)
-    write_log(tmp_path, 0, LOG[:5])
-    apply(lake, tmp_path)
-    last = max(Path(lake.path(table), "_delta_log").glob("*.json"))
+    last = max(Path(begun.path(table), "_delta_log").glob("*.json"))
     last.unlink()
     last.with_suffix(".crc").unlink(missing_ok=True)
-    jvm: Any = lake.spark._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     other = "partitions" if table == "events" else "events"
-    assert lake.applied(table, "c") < lake.applied(other, "c")
+    assert (begun.applied(table, "c"), begun.applied(other, "c")) == (4, 7)
     write_log(tmp_path, 0, LOG)
-    apply(lake, tmp_path)
-    assert contents(lake) == undisturbed
+    apply(begun, tmp_path)
+    assert contents(begun) == undisturbed
 
 
-def test_a_record_of_a_later_release_ends_the_run_and_changes_nothing(lake: Lake, tmp_path: Path) -> None:
-    path = write_log(tmp_path, 0, LOG[:1])
-    apply(lake, tmp_path)
-    before = contents(lake)
-    of_type_99 = build_metadata_batch([b"\x01\x63\x00\x00"], base_offset=4, leader_epoch=1, timestamp=4000)
+def test_a_lake_without_delta_s_checkpoints_is_continued_where_its_commits_end(
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], copied: Callable[[Lake], Lake]
+) -> None:
+    """A run keeps no state outside of the tables' commits."""
+    jvm: Any = begun.spark._jvm
+    for table in ("events", "partitions"):
+        path = begun.path(table)
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(begun.spark._jsparkSession, path).checkpoint()
+    moved = copied(begun)
+    lost = [
+        path
+        for name in ("*.checkpoint*", "_last_checkpoint", "*.crc")
+        for path in Path(moved.folder).rglob(name)
+    ]
+    assert {path.name for path in lost} > {
+        "_last_checkpoint",
+        f"{1:020d}.checkpoint.parquet",
+        f"{1:020d}.crc",
+    }
+    for path in lost:
+        path.unlink()
+    write_log(tmp_path, 0, LOG)
+    assert apply(moved, tmp_path).start == 7
+    assert contents(moved) == undisturbed
+
+
+def test_a_record_of_a_later_release_ends_the_run_and_changes_nothing(
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    path = write_log(tmp_path, 0, LOG[:5])
+    before = contents(begun)
+    of_type_99 = build_metadata_batch([b"\x01\x63\x00\x00"], base_offset=10, leader_epoch=1, timestamp=10_000)
     path.write_bytes(path.read_bytes() + of_type_99)
     with pytest.raises(Exception, match="99"):
-        apply(lake, tmp_path)
-    assert contents(lake) == before
-    write_log(tmp_path, 0, LOG[:2])
-    assert apply(lake, tmp_path).end == 5
+        apply(begun, tmp_path)
+    assert contents(begun) == before
+    write_log(tmp_path, 0, LOG)
+    assert apply(begun, tmp_path).end == 14
+    assert contents(begun) == undisturbed
 
 
 def test_a_lake_holds_several_clusters_with_the_same_topics(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
+    whole: Lake, tmp_path: Path, undisturbed: dict[str, list[str]], copied: Callable[[Lake], Lake]
 ) -> None:
-    write_log(tmp_path, 0, LOG)
-    apply(lake, tmp_path, "c")
-    write_log(tmp_path / "other", 0, LOG[:1])
-    apply(lake, tmp_path / "other", "d")
+    lake = copied(whole)
+    write_log(tmp_path, 0, LOG[:1])
+    apply(lake, tmp_path, "d")
     assert contents(lake, "c") == undisturbed
     assert len(contents(lake, "d")["events"]) == 4
 
@@ -225,17 +306,17 @@ def test_another_log_under_the_same_name_is_refused(lake: Lake, tmp_path: Path) 
 
 
 def test_records_that_were_never_committed_are_taken_back(
-    lake: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
+    begun: Lake, tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
     lost = [change(ORDERS, leader=-1, isr=[]), r.RemoveTopicRecord(topic_id=ORDERS)]
-    write_log(tmp_path, 0, LOG[:3])
-    other = write_log(tmp_path, 6, [lost], epoch=2)
-    apply(lake, tmp_path)
-    assert lake.applied("topics", "c") == 8
+    write_log(tmp_path, 0, [*LOG[:3], LOG[3][:1]])
+    other = write_log(tmp_path, 7, [lost], epoch=2)
+    apply(begun, tmp_path)
+    assert begun.applied("topics", "c") == 9
     other.unlink()
     write_log(tmp_path, 0, LOG)
-    apply(lake, tmp_path)
-    assert contents(lake) == undisturbed
+    apply(begun, tmp_path)
+    assert contents(begun) == undisturbed
 
 
 def test_the_commands_answer_from_the_tables(

@@ -355,6 +355,42 @@ def test_a_period_outside_of_the_lake_is_refused(asked: Lake, capsys: pytest.Cap
     assert "--key who=ann: COLUMN=VALUE, with one of the columns offset, time" in capsys.readouterr().err
 
 
+@pytest.mark.lake
+def test_what_is_after_the_expired_events_is_answered_as_before(
+    asked: Lake, copied: Callable[[Lake], Lake], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """States and histories also of the time before, and the quorum's records do not expire."""
+    from quorate.tools.lake.pipeline import main
+
+    lake = copied(asked)
+    assert main(["expire", "--lake", lake.folder, "--older-than", at(1050).isoformat(), "--yes"]) == 0
+    assert "17 events before offset 18" in capsys.readouterr().out
+    left = lake.read("events").orderBy("offset").select("offset").collect()
+    assert [row["offset"] for row in left] == [0, *range(18, 47)]
+    for question in (
+        "state --entity brokers --at 10",
+        "diff --from 3 --to 30 --entity partitions",
+        "history --entity topics",
+        "changes --from 18",
+        "failovers --from 18",
+        "voters --from 18",
+        "recovery --from 18",
+    ):
+        told = []
+        for each in (asked, lake):
+            assert main([*question.split(), "--lake", each.folder, "--json"]) == 0
+            told.append(capsys.readouterr().out)
+        assert told[0] == told[1] != "", question
+    assert main(["changes", "--lake", lake.folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["offset"] == 19
+    for period in (["--from", "5"], ["--to", "5"]):
+        assert main(["changes", "--lake", lake.folder, *period]) == 1
+        reason = "offset 5 of cluster c is before offset 18, up to which the events have expired"
+        assert reason in capsys.readouterr().err
+    assert main(["state", "--lake", lake.folder, "--entity", "topics", "--at", text(100)]) == 1
+    assert "no records of cluster c up to" in capsys.readouterr().err
+
+
 def test_every_answer_has_the_columns_that_it_describes(asked: Lake) -> None:
     from quorate.pipeline.questions import (
         availability,

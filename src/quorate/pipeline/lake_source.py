@@ -75,6 +75,10 @@ class Source(Protocol):
         """The rows of the data source in an extent. To read them fails if the log has lost some meanwhile."""
         ...
 
+    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
+        """The same rows, read by this process, or None if there are more than a few."""
+        ...
+
     def close(self) -> None:
         """Closes the connections of a live quorum. Directories have none."""
         ...
@@ -125,8 +129,13 @@ class DirectorySource:
         return _mark((batch for part in parts for batch in read_slice(part, _marks(offset))), offset)
 
     def rows(self, spark: SparkSession, extent: Extent, columns: str, types: str | None = None) -> DataFrame:
-        options = _options(extent, columns, types) | {"path": ",".join(self._paths)}
-        return _read(spark, extent, options)
+        return _read(spark, extent, self._options(extent, columns, types))
+
+    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
+        return _decode(self._options(extent, columns, types)) if is_little(extent) else None
+
+    def _options(self, extent: Extent, columns: str, types: str | None) -> dict[str, str]:
+        return _options(extent, columns, types) | {"path": ",".join(self._paths)}
 
     def close(self) -> None:
         pass
@@ -162,11 +171,17 @@ class ControllerSource:
         return _mark(read_view(part, memoryview(batch), _marks(offset)), offset)
 
     def rows(self, spark: SparkSession, extent: Extent, columns: str, types: str | None = None) -> DataFrame:
+        return _read(spark, extent, self._options(extent, columns, types))
+
+    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
+        return _decode(self._options(extent, columns, types)) if is_little(extent) else None
+
+    def _options(self, extent: Extent, columns: str, types: str | None) -> dict[str, str]:
         options = _options(extent, columns, types) | {"controllers": self._servers}
         options |= {f"{CLIENT_PREFIX}{name}": value for name, value in self._properties.items()}
         if extent.snapshot is not None:
             options["startOffset"] = "0"  # which is gone, so that the quorum sends its snapshot
-        return _read(spark, extent, options)
+        return options
 
     def close(self) -> None:
         self._tail.close()
@@ -187,15 +202,24 @@ def _options(extent: Extent, columns: str, types: str | None) -> dict[str, str]:
 def _read(spark: SparkSession, extent: Extent, options: dict[str, str]) -> DataFrame:
     """The rows of an extent. Few of them are decoded here: Spark takes seconds to start the processes that plan
     and perform a read."""
-    if extent.snapshot is not None or extent.end - extent.start > FEW_RECORDS:
+    if not is_little(extent):
         return spark.read.format("quorate_metadata").options(**options).load()
-    parsed = parse_options(options)
-    reader = MetadataLogReader(parsed)
-    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    batches = _decode(options)
     rows: Any = pa.Table.from_batches(batches) if batches else []
-    schema: Any = StructType.fromDDL(parsed.selection.ddl())
+    schema: Any = StructType.fromDDL(parse_options(options).selection.ddl())
     found: DataFrame = spark.createDataFrame(rows, schema)
     return found.coalesce(1)  # into one file
+
+
+def is_little(extent: Extent) -> bool:
+    """Whether an extent has few records only. How many a snapshot has is not known."""
+    return extent.snapshot is None and extent.end - extent.start <= FEW_RECORDS
+
+
+def _decode(options: dict[str, str]) -> list[pa.RecordBatch]:
+    """The rows of the data source, read by this process."""
+    reader = MetadataLogReader(parse_options(options))
+    return [batch for task in reader.partitions() for batch in reader.read(task)]
 
 
 def _marks(offset: int) -> Reading:

@@ -55,6 +55,7 @@ class LogFiles:
     def lead(self, now_ms: int) -> None:
         """Begins a new leader epoch."""
         self.epoch += 1
+        self._write_state()
         change = LeaderChangeMessage(
             leader_id=NODE,
             voters=[LeaderChangeMessage.Voter(voter_id=NODE)],
@@ -67,6 +68,20 @@ class LogFiles:
             timestamp=now_ms,
         )
         self._append(batch, now_ms)
+
+    def _write_state(self) -> None:
+        """Writes `quorum-state`, as a node does at an election. Who reads the files meanwhile sees a whole one."""
+        state: dict[str, object] = {
+            "leaderId": NODE,
+            "leaderEpoch": self.epoch,
+            "votedId": -1,
+            "appliedOffset": 0,
+        }
+        state |= {"currentVoters": [{"voterId": NODE}], "data_version": 0}
+        path = self.folder / "quorum-state"
+        new = path.with_suffix(".tmp")
+        new.write_text(json.dumps(state))
+        new.replace(path)
 
     def append(self, values: Sequence[bytes], now_ms: int) -> None:
         """Appends a batch."""
@@ -119,14 +134,6 @@ class LogFiles:
         self._log.close()
         for path in self.folder.glob("*.deleted"):
             path.unlink()
-        state: dict[str, object] = {
-            "leaderId": NODE,
-            "leaderEpoch": self.epoch,
-            "votedId": -1,
-            "appliedOffset": 0,
-        }
-        state |= {"currentVoters": [{"voterId": NODE}], "data_version": 0}
-        (self.folder / "quorum-state").write_text(json.dumps(state))
 
     def __enter__(self) -> Self:
         return self

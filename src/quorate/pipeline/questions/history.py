@@ -9,7 +9,6 @@ from pyspark.sql import functions as f
 
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 from quorate.pipeline.tables.declaration import VALIDITY, Column, Entity
-from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import Lake
 
 _WHO: Final = (
@@ -32,10 +31,5 @@ def history(lake: Lake, cluster: str, entity: Entity, where: str | None = None) 
     rows = lake.read(entity.name, cluster)
     if where is not None:
         rows = rows.where(where)
-    who = (
-        lake.read(EVENTS, cluster)
-        .where(f.col("snapshot").isNull())
-        .select(f.col("offset").alias("valid_from_offset"), *ATTRIBUTION_COLUMNS)
-    )
-    found = rows.join(who, "valid_from_offset", "left")
-    return found.select(*[column.name for column in columns(entity)])
+    who = [f.col(f"changed_by.{name}").alias(name) for name in ATTRIBUTION_COLUMNS]
+    return rows.select(*[column.name for column in columns(entity)[: -len(who)]], *who)

@@ -70,7 +70,8 @@ def _offset_before(lake: Lake, cluster: str, moment: Moment, end: int) -> int:
         return end - 1
     events = lake.read(EVENTS, cluster)
     if isinstance(moment, datetime):
-        events = events.where((f.col("timestamp") <= f.lit(moment)) & (f.col("offset") < end))
+        known = (f.col("offset") >= lake.expired(cluster)) & (f.col("offset") < end)
+        events = events.where((f.col("timestamp") <= f.lit(moment)) & known)
         found: int | None = events.agg(f.max("offset")).collect()[0][0]
         if found is None:
             raise LakeError(f"{lake.folder} has no records of cluster {cluster} up to {moment.isoformat()}")
@@ -96,7 +97,13 @@ def period_of(
     lake: Lake, cluster: str, since: Moment = None, until: Moment = None, entities: tuple[Entity, ...] = ()
 ) -> Period:
     """The period between two moments, by default all that the tables of some entities have. Raises LakeError
-    if the lake does not have a moment, or if the second is before the first."""
+    if the lake does not have a moment any more or not yet, or if the second is before the first."""
+    expired = lake.expired(cluster)
+    for moment in (since, until):
+        if isinstance(moment, int) and moment < expired:
+            raise LakeError(
+                f"offset {moment} of cluster {cluster} is before offset {expired}, up to which the events have expired"
+            )
     end = _complete_end(lake, cluster, entities)
     last = _offset_before(lake, cluster, until, end)
     if isinstance(since, int):
@@ -118,7 +125,8 @@ def _begin(lake: Lake, cluster: str) -> tuple[int, datetime]:
     """The offset before the first record of the lake, and the time of the first. If the lake begins with a
     snapshot, what it contains was there before: the offset is its last one."""
     in_log = f.col("snapshot").isNull()
-    found = lake.read(EVENTS, cluster).agg(
+    events = lake.read(EVENTS, cluster).where(f.col("offset") >= lake.expired(cluster))
+    found = events.agg(
         f.min(f.when(in_log, f.col("offset"))).alias("record"),
         f.min(f.when(~in_log, f.col("offset"))).alias("snapshot"),
         f.unix_millis(f.min("timestamp")).alias("time"),

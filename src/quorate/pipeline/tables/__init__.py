@@ -1,17 +1,18 @@
 """The tables of a lake: the events, and for each entity its history by intervals of validity.
 
-    declaration  what an entity is: columns, and what each record type does to it
-    topics       topics, partitions
-    cluster      brokers, controllers, voters
-    settings     configs, features, quotas, producer ids
-    security     ACLs, SCRAM users, delegation tokens
-    events       the table of all records
-    intervals    computes the history of an entity from its declaration
-    schema       the versions of the tables' schema, and the steps between them
-    lake         the Delta tables in a directory
-    continuation checks that a source continues what the tables have
-    update       applies new records to all tables
-    upkeep       joins small files, and expires events
+    declaration       what an entity is: columns, and what each record type does to it
+    topics            topics, partitions
+    cluster           brokers, controllers, voters
+    settings          configs, features, quotas, producer ids
+    security          ACLs, SCRAM users, delegation tokens
+    events            the table of all records
+    intervals         computes the history of an entity from its declaration
+    schema            the versions of the tables' schema, and the steps between them
+    lake              the Delta tables in a directory
+    session_settings  settings of a Spark session for a while
+    continuation      checks that a source continues what the tables have
+    update            applies new records to all tables
+    upkeep            joins small files, and expires events
 
 `ENTITIES` has the declarations by name. Topics come first, because others need their names.
 """

@@ -36,6 +36,10 @@ BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 END: Final = "END_TRANSACTION_RECORD"
 ABORT: Final = "ABORT_TRANSACTION_RECORD"
 
+QUORUM: Final = ("LEADER_CHANGE", "KRAFT_VOTERS")
+"""The records of the quorum itself. They do not expire: there are few of them, and who the voters and the active
+controller are at any time is in the last ones before it."""
+
 _SECRETS: Final = frozenset({"salt", "stored_key", "server_key"})
 _HIDDEN: Final = "[hidden]"
 _PASSWORDS: Final = sorted(

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import CLUSTER, VALIDITY, Column, Entity
-from quorate.pipeline.tables.events import EVENTS
+from quorate.pipeline.tables.events import EVENTS, QUORUM
 
 SCHEMA: Final = 2
 """The version of the tables' schema, which is a part of the application ids. `schema` has the steps to it."""
@@ -27,7 +27,12 @@ _EXPIRY: Final = "quorate-expired"
 _OFFSET_BITS: Final = 46
 """The bits of an offset in a version of 63 bits. A log of 10**13 records has fewer."""
 
-_CONFLICT: Final = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+_CONFLICT: Final = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_PATH_EXISTS",
+)
 
 
 Report = Callable[[str], None]
@@ -61,12 +66,22 @@ class Progress(NamedTuple):
         return cls(version >> _OFFSET_BITS, version & (1 << _OFFSET_BITS) - 1)
 
 
+class _State(NamedTuple):
+    """A version of a table."""
+
+    exists: bool
+    size_bytes: int
+    versions: dict[str, int]
+    """For each application, the version of its last transaction."""
+
+
 class Lake:
     """The tables in a directory."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.spark = spark
         self.folder = folder.rstrip("/")
+        self._pinned: dict[str, _State] | None = None
 
     def path(self, table: str) -> str:
         """The directory of a table."""
@@ -74,7 +89,7 @@ class Lake:
 
     def exists(self, table: str = EVENTS) -> bool:
         """Whether a table exists. The first commit creates it."""
-        return bool(self.snapshot(table).version() >= 0)
+        return self._state(table).exists
 
     def clusters(self) -> list[str]:
         """The names of the clusters in the lake. Raises LakeError if the events of one have another schema."""
@@ -90,10 +105,14 @@ class Lake:
                 )
         return sorted(found)
 
+    def size_bytes(self, table: str) -> int:
+        """The size of a table's files."""
+        return self._state(table).size_bytes
+
     def schemas(self, table: str) -> dict[str, int]:
         """For each cluster in a table, the newest schema in which its rows were written."""
         found: dict[str, int] = {}
-        for name in self.snapshot(table).transactions().keys().mkString("\n").splitlines():
+        for name in self._state(table).versions:
             program, _, rest = name.partition("/")
             schema, _, cluster = rest.partition("/")
             if program == _APPLICATION:
@@ -107,6 +126,30 @@ class Lake:
         log = jvm.org.apache.spark.sql.delta.DeltaLog
         return log.forTableWithSnapshot(self.spark._jsparkSession, self.path(table))._2()
 
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Meanwhile, the state of a table is looked up once, and after each commit of this object to it. What
+        another run commits is noticed by Delta at the commit."""
+        self._pinned = {}
+        try:
+            yield
+        finally:
+            self._pinned = None
+
+    def _state(self, table: str) -> _State:
+        pinned = self._pinned
+        found = None if pinned is None else pinned.get(table)
+        if found is None:
+            snapshot = self.snapshot(table)
+            exists = bool(snapshot.version() >= 0)
+            lines = snapshot.transactions().mkString("\n").splitlines() if exists else []
+            pairs = [line.rpartition(" -> ") for line in lines]
+            versions = {name: int(version) for name, _, version in pairs}
+            found = _State(exists, int(snapshot.sizeInBytes()) if exists else 0, versions)
+            if pinned is not None:
+                pinned[table] = found
+        return found
+
     def progress(self, table: str, cluster: str, schema: int = SCHEMA) -> Progress:
         """What a table has applied, in the given schema."""
         return Progress.of(self.version(table, application(cluster, schema)))
@@ -117,8 +160,7 @@ class Lake:
 
     def version(self, table: str, application_id: str) -> int:
         """The version of the last transaction of an application, or 0."""
-        found = self.snapshot(table).transactions().get(application_id)
-        return int(found.get()) if found.isDefined() else 0
+        return self._state(table).versions.get(application_id, 0)
 
     def applied(self, table: str, cluster: str) -> int:
         """The end offset of the records that a table has applied."""
@@ -152,7 +194,8 @@ class Lake:
                 writer = writer.option("mergeSchema", "true")
         else:
             statistics = "offset,timestamp,type" if table == EVENTS else "valid_from_offset,valid_to_offset"
-            writer = writer.mode("append").partitionBy("cluster")
+            # If another run has created the table meanwhile, these rows would double its own.
+            writer = writer.mode("errorifexists").partitionBy("cluster")
             writer = writer.option("delta.dataSkippingStatsColumns", statistics)
         writer = writer.option("userMetadata", f"{cluster}: applied up to offset {progress.end - 1}")
         self._commit(writer, table, application(cluster, schema), progress.version)
@@ -166,17 +209,22 @@ class Lake:
         self._commit(writer, table, application(cluster, schema), progress.version)
 
     def expire(self, cluster: str, offset: int) -> None:
-        """Removes the events before an offset."""
+        """Removes the events before an offset, except those of the quorum."""
         writer = self.read(EVENTS).limit(0).write.format("delta").mode("overwrite")
-        condition = f"cluster = '{literal(cluster)}' AND offset < {offset}"
+        kept = ", ".join([f"'{name}'" for name in QUORUM])
+        condition = f"cluster = '{literal(cluster)}' AND offset < {offset} AND type NOT IN ({kept})"
         writer = writer.option("replaceWhere", condition)
         writer = writer.option("userMetadata", f"{cluster}: expired before offset {offset}")
         self._commit(writer, EVENTS, f"{_EXPIRY}/{cluster}", offset)
 
     def _commit(self, writer: DataFrameWriter, table: str, name: str, version: int) -> None:
         writer = writer.option("txnAppId", name).option("txnVersion", version)
-        with conflicts():
-            writer.save(self.path(table))
+        try:
+            with conflicts():
+                writer.save(self.path(table))
+        finally:
+            if self._pinned is not None:
+                self._pinned.pop(table, None)
 
 
 def application(cluster: str, schema: int = SCHEMA) -> str:

@@ -8,6 +8,7 @@ a range that is applied again changes nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.lake_source import Extent, Source
+from quorate.pipeline.lake_source import FEW_RECORDS, Extent, Source, is_little
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.continuation import continuation
 from quorate.pipeline.tables.declaration import Entity
@@ -33,6 +34,7 @@ from quorate.pipeline.tables.lake import (
     entity_columns,
 )
 from quorate.pipeline.tables.schema import migrate
+from quorate.pipeline.tables.session_settings import LITTLE_WORK, settings
 from quorate.pipeline.tables.topics import TOPICS
 
 CHUNK: Final = 5_000_000
@@ -42,6 +44,10 @@ needs and the work that a kill loses."""
 ADVANCE_AFTER: Final = 100_000
 """A table that no record affects is left alone for so many records, because a commit costs more than to look at
 the types of these records again. Then it gets an empty commit, so that a run does not look at ever more of them."""
+
+LITTLE_BYTES: Final = 2 << 20
+"""A table up to this size is written as a whole: that takes less than to find the files with the rows that change, and
+to write what is left of these. It also remains one file."""
 
 _ATTEMPTS: Final = 5
 _THREADS: Final = 3
@@ -68,9 +74,10 @@ def update(
     Raises LakeError if the source is not the log that the lake has read before."""
     for _ in range(_ATTEMPTS):
         try:
-            for name in migrate(lake, report):
-                derive(lake, name, report)
-            return _update(lake, source, cluster, report, chunk)
+            with lake.pinned():
+                for name in migrate(lake, report):
+                    derive(lake, name, report)
+                return _update(lake, source, cluster, report, chunk)
         except LakeConflictError as error:
             report(f"{error}; continuing from there")
             last = error
@@ -103,7 +110,8 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
             f"the snapshot up to offset {extent.snapshot - 1} gives the state"
         )
     while at < extent.end:
-        with _noticing_a_deletion(source, at, extent):
+        little = settings(lake.spark, LITTLE_WORK if is_little(extent) else {})
+        with little, _noticing_a_deletion(source, at, extent):
             step = _step(lake, source, extent, at, chunk)
             if step is None:
                 break
@@ -141,16 +149,7 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
     end = min(extent.end, extent.start + chunk)
     while True:
         part = Extent(extent.start, end, extent.snapshot)
-        markers = source.rows(lake.spark, part, "offset,type,snapshot", f"{BEGIN},{END},{ABORT}")
-        found = (
-            markers.where(f.col("snapshot").isNull() & f.col("type").isin(BEGIN, END, ABORT))
-            .agg(
-                f.max(f.when(f.col("type") == BEGIN, f.col("offset"))).alias("begun"),
-                f.max(f.when(f.col("type") != BEGIN, f.col("offset"))).alias("ended"),
-            )
-            .collect()[0]
-        )
-        begun, ended = found["begun"], found["ended"]
+        begun, ended = _markers(lake, source, part)
         if begun is None or (ended is not None and ended > begun):
             return (part, begun is not None) if part.end > at else None
         if begun > extent.start or extent.snapshot is not None:
@@ -160,29 +159,84 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
         end = min(extent.end, end + chunk)
 
 
-def derive(lake: Lake, cluster: str, report: Report) -> None:
-    """Computes the tables of all entities up to the offset that the events have applied."""
+def _markers(lake: Lake, source: Source, part: Extent) -> tuple[int | None, int | None]:
+    """The offsets at which the last transaction begins, and at which the last one ends."""
+    columns, types = "offset,type,snapshot", (BEGIN, END, ABORT)
+    batches = source.few(part, columns, ",".join(types))
+    if batches is not None:
+        rows = [row for batch in batches for row in batch.to_pylist() if row["type"] in types]
+        begun = max([row["offset"] for row in rows if row["type"] == BEGIN], default=None)
+        return begun, max([row["offset"] for row in rows if row["type"] != BEGIN], default=None)
+    markers = source.rows(lake.spark, part, columns, ",".join(types))
+    found = (
+        markers.where(f.col("snapshot").isNull() & f.col("type").isin(*types))
+        .agg(
+            f.max(f.when(f.col("type") == BEGIN, f.col("offset"))).alias("begun"),
+            f.max(f.when(f.col("type") != BEGIN, f.col("offset"))).alias("ended"),
+        )
+        .collect()[0]
+    )
+    return found["begun"], found["ended"]
+
+
+def derive(lake: Lake, cluster: str, report: Report, *, every: bool = False) -> None:
+    """Computes the tables of all entities up to the offset that the events have applied. With `every`, those get a
+    commit, too, that no record affects. Raises LakeError if the events that a table needs have expired."""
     to = lake.progress(EVENTS, cluster)
     progress = {name: lake.progress(name, cluster) for name in ENTITIES}
     behind = [name for name, found in progress.items() if found.end < to.end]
     if not behind:
         return
-    found = _Range.of(lake, cluster, min([progress[name].end for name in behind]), to.end)
+    expired = lake.expired(cluster)
+    lost = [name for name in behind if progress[name].end < expired]
+    if lost:
+        raise LakeError(
+            f"{', '.join(lost)} of cluster {cluster} in {lake.folder} have lost commits, and events before offset "
+            f"{expired}, from which they would be computed again, have expired: restore these tables"
+        )
+    start = min([progress[name].end for name in behind])
+    events = events_between(lake, cluster, start, to.end)
+    with settings(lake.spark, LITTLE_WORK if to.end - start <= ADVANCE_AFTER else {}):
+        found = _Range.of(lake, cluster, events, start)
+    affected = [name for name in behind if found.affects(ENTITIES[name], progress[name].end)]
 
-    def compute(name: str) -> None:
-        start = progress[name]
-        target = Progress(max(start.generation, to.generation), to.end)
-        if found.affects(ENTITIES[name], start.end):
-            _derive(lake, cluster, ENTITIES[name], found, start.end, target)
-        elif to.end - start.end > ADVANCE_AFTER:
-            lake.advance(name, cluster, target)
+    def target(name: str) -> Progress:
+        return Progress(max(progress[name].generation, to.generation), to.end)
 
-    if TOPICS.name in behind:
-        compute(TOPICS.name)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for done in [pool.submit(compute, name) for name in behind if name != TOPICS.name]:
-            done.result()
+    if affected:
+        start = min([progress[name].end for name in affected])
+        some, count = events.where(f.col("offset") >= start), to.end - start + found.in_snapshots
+        sizes = {name: lake.size_bytes(name) for name in affected}
+        whole = {name for name, size in sizes.items() if count <= FEW_RECORDS and size <= LITTLE_BYTES}
+        with _prepared(lake, some, count, max(sizes.values())) as prepared:
+
+            def compute(name: str) -> None:
+                part = _Part(prepared, found, progress[name].end, whole=name in whole)
+                _derive(lake, cluster, ENTITIES[name], part, target(name))
+
+            if TOPICS.name in affected:
+                compute(TOPICS.name)
+            with ThreadPoolExecutor(_THREADS) as pool:
+                for done in [pool.submit(compute, name) for name in affected if name != TOPICS.name]:
+                    done.result()
+    for name in behind:
+        if name not in affected and (every or to.end - progress[name].end > ADVANCE_AFTER):
+            lake.advance(name, cluster, target(name))
     report(f"{cluster}: applied up to offset {to.end - 1}")
+
+
+@contextmanager
+def _prepared(lake: Lake, events: DataFrame, records: int, size_bytes: int) -> Iterator[DataFrame]:
+    """Events that tables of some size need. Few ones stay in memory, because each table looks at them several times."""
+    if records > FEW_RECORDS:
+        yield events
+        return
+    with settings(lake.spark, LITTLE_WORK if size_bytes <= LITTLE_BYTES else {}):
+        kept = events.persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +247,18 @@ class _Range:
     """The last offset of each record type."""
     last_reset: int
     """The offset of the last snapshot that replaces records which the lake has applied, or -1."""
+    in_snapshots: int
+    """The number of records in snapshots."""
 
     @classmethod
-    def of(cls, lake: Lake, cluster: str, start: int, end: int) -> _Range:
-        """Looks into the events of a range. Raises LakeError if some are missing."""
+    def of(cls, lake: Lake, cluster: str, events: DataFrame, start: int) -> _Range:
+        """Looks into the events from an offset on. Raises LakeError if some are missing."""
         snapshot = f.col("snapshot")
         rows = (
-            events_between(lake, cluster, start, end)
-            .groupBy("type", f.when(f.col("type") == "SNAPSHOT_HEADER", snapshot).alias("header"))
+            events.groupBy("type", f.when(f.col("type") == "SNAPSHOT_HEADER", snapshot).alias("header"))
             .agg(
                 f.max("offset").alias("last"),
+                f.count("*").alias("rows"),
                 f.count(f.when(snapshot.isNull(), 1)).alias("records"),
                 f.min(f.when(snapshot.isNull(), f.col("offset"))).alias("log_first"),
                 f.max(f.when(snapshot.isNull(), f.col("offset"))).alias("log_last"),
@@ -211,8 +267,8 @@ class _Range:
         )
         headers = sorted([row["last"] for row in rows if row["header"] is not None])
         records = sum([row["records"] for row in rows])
-        first = min([row["log_first"] for row in rows if row["records"]], default=end)
-        last = max([row["log_last"] for row in rows if row["records"]], default=end)
+        first = min([row["log_first"] for row in rows if row["records"]], default=sys.maxsize)
+        last = max([row["log_last"] for row in rows if row["records"]], default=-1)
         # The snapshot with which a lake begins replaces nothing.
         resets = headers[1:] if start == 0 and headers and first > headers[0] else headers
         if not resets and records and records != last - first + 1:
@@ -221,7 +277,7 @@ class _Range:
                 f"{last}: some are missing or doubled"
             )
         last_of = {row["type"]: row["last"] for row in sorted(rows, key=lambda row: row["last"])}
-        return cls(last_of, max(resets, default=-1))
+        return cls(last_of, max(resets, default=-1), sum([row["rows"] for row in rows]) - records)
 
     def types(self, start: int) -> frozenset[str]:
         """The record types from an offset on."""
@@ -237,14 +293,26 @@ def events_between(lake: Lake, cluster: str, start: int, end: int) -> DataFrame:
     return lake.read(EVENTS, cluster).where((f.col("offset") >= start) & (f.col("offset") < end))
 
 
-def _derive(lake: Lake, cluster: str, entity: Entity, found: _Range, start: int, target: Progress) -> None:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a table is computed from."""
+
+    events: DataFrame
+    range: _Range
+    start: int
+    """The offset that the table has applied."""
+    whole: bool
+    """Whether the table is written as a whole."""
+
+
+def _derive(lake: Lake, cluster: str, entity: Entity, part: _Part, target: Progress) -> None:
     """Computes the rows of an entity's table that the events from an offset on change, and replaces them."""
-    ends = f.col("valid_to_offset")
+    start, ends = part.start, f.col("valid_to_offset")
     valid = ends.isNull() | (ends >= start)
     batch = Batch(
-        events_between(lake, cluster, start, target.end),
-        found.types(start),
-        found.last_reset >= start,
+        part.events.where(f.col("offset") >= start),
+        part.range.types(start),
+        part.range.last_reset >= start,
         lake.read(entity.name, cluster).where(valid & (f.col("valid_from_offset") < start))
         if start
         else None,
@@ -253,6 +321,9 @@ def _derive(lake: Lake, cluster: str, entity: Entity, found: _Range, start: int,
     columns = [commented(f.col(column.name), column) for column in entity_columns(entity)]
     rows = intervals(entity, batch).withColumn("cluster", f.lit(cluster)).select(*columns)
     condition = f"(valid_to_offset IS NULL OR valid_to_offset >= {start})"
+    if part.whole and start:
+        ended = lake.read(entity.name, cluster).where(ends < start).select(rows.columns)
+        rows, condition = ended.union(rows).coalesce(1), "true"
     lake.replace(entity.name, cluster, rows, condition, target)
 
 

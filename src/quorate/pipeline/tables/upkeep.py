@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.events import EVENTS
+from quorate.pipeline.tables.events import EVENTS, QUORUM
 from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts
+from quorate.pipeline.tables.session_settings import settings
 from quorate.pipeline.tables.update import derive
 
 SMALL_FILE_BYTES: Final = 128 << 20
@@ -63,7 +63,7 @@ def compact(lake: Lake, table: str, retain_hours: float) -> None:
     place = f"delta.`{lake.path(table)}`"
     with conflicts():
         lake.spark.sql(f"OPTIMIZE {place}").collect()
-    settings = {
+    wanted = {
         # Delta refuses shorter times unless it is asked to trust the caller.
         "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),
         # Delta lists the files in as many tasks, by default 10,000.
@@ -71,24 +71,8 @@ def compact(lake: Lake, table: str, retain_hours: float) -> None:
             lake.spark.sparkContext.defaultParallelism
         ),
     }
-    with _set(lake.spark, settings):
+    with settings(lake.spark, wanted):
         lake.spark.sql(f"VACUUM {place} RETAIN {retain_hours:f} HOURS").collect()
-
-
-@contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets properties of a session for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +89,7 @@ class Expiry:
 def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
     """The events before the first one that is not older than a time. The last event is always kept, because a run
     compares it with the log. Raises LakeError if the lake has no events of the cluster."""
-    events = lake.read(EVENTS, cluster)
+    events = lake.read(EVENTS, cluster).where(~f.col("type").isin(*QUORUM))
     end = lake.applied(EVENTS, cluster)
     if end == 0:
         raise LakeError(f"{lake.folder} has no records of cluster {cluster}")
@@ -118,5 +102,5 @@ def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
 def expire(lake: Lake, expiry: Expiry, report: Report) -> None:
     """Removes these events. All other tables are brought up to date before, and keep their rows: the state at any
     offset stays what it was."""
-    derive(lake, expiry.cluster, report)
+    derive(lake, expiry.cluster, report, every=True)
     lake.expire(expiry.cluster, expiry.offset)

@@ -35,13 +35,13 @@ class StandardPoint:
     hidden: int = field(default=0, repr=False, compare=False)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, order=True)
 class Key:
     name: str
     number: int = 0
 
 
-@dataclasses.dataclass(slots=True, frozen=True)
+@dataclasses.dataclass(slots=True, frozen=True, order=True)
 class StandardKey:
     name: str
     number: int = 0
@@ -115,6 +115,14 @@ def outcome(call: Callable[[], Any]) -> str:
         lambda point, key: point.LIMIT,
         lambda point, key: key("a"),
         lambda point, key: {key("a"), key("a", 0), key("b")} == {key("a"), key("b")},
+        lambda point, key: [
+            key("a", 1) < key("a", 2),
+            key("b") <= key("a"),
+            key("b") > key("a", 5),
+            key("a") >= key("a"),
+        ],
+        lambda point, key: key("a") < 3,
+        lambda point, key: point(1) < point(2),
         lambda point, key: hash(key("a", 1)) == hash(("a", 1)),
         lambda point, key: setattr(key("a"), "name", "b"),
         lambda point, key: delattr(key("a"), "name"),

@@ -9,7 +9,7 @@ work as usual.
 from __future__ import annotations
 
 import dataclasses
-from operator import attrgetter
+import operator
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, slots: bool, frozen: bool = False, eq: bool = True, repr: bool = True) -> Any:
+    def dataclass(
+        *, slots: bool, frozen: bool = False, eq: bool = True, order: bool = False, repr: bool = True
+    ) -> Any:
         """Makes a dataclass. The parameters mean what they mean in `dataclasses.dataclass`.
 
         `slots` must be true.
@@ -45,6 +47,10 @@ else:
                 methods["__eq__"] = _eq_of(values)
                 if "__hash__" not in own or (own["__hash__"] is None and "__eq__" in own):
                     made.__hash__ = _hash_of(values) if frozen else None
+            if order:
+                values = _values_of([field.name for field in fields if field.compare])
+                for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+                    methods[f"__{compare.__name__}__"] = _order_of(values, compare)
             if frozen:
                 names = [field.name for field in fields]
                 methods |= {"__getstate__": _getstate_of(names), "__setstate__": _setstate_of(names)}
@@ -97,7 +103,7 @@ def _compiled_init(cls: type[Any], frozen: bool) -> Callable[..., None]:
 def _values_of(names: list[str]) -> Callable[[Any], Any]:
     """Returns a function that reads the fields of an object."""
     if len(names) > 1:
-        return attrgetter(*names)
+        return operator.attrgetter(*names)
     return lambda self: tuple([getattr(self, name) for name in names])
 
 
@@ -114,6 +120,15 @@ def _eq_of(values: Callable[[Any], Any]) -> Callable[[Any, object], Any]:
         return values(self) == values(other) if type(other) is type(self) else NotImplemented
 
     return equals
+
+
+def _order_of(
+    values: Callable[[Any], Any], compare: Callable[[Any, Any], bool]
+) -> Callable[[Any, object], Any]:
+    def ordered(self: Any, other: object) -> Any:
+        return compare(values(self), values(other)) if type(other) is type(self) else NotImplemented
+
+    return ordered
 
 
 def _hash_of(values: Callable[[Any], Any]) -> Callable[[Any], int]:

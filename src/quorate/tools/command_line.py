@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -88,6 +89,9 @@ def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None 
         sys.stderr.close()  # otherwise the interpreter reports the error again when it exits
         return 0
     except KeyboardInterrupt:
+        # What was interrupted half-way, such as an event loop in its constructor, is not reported when it is freed.
+        warnings.simplefilter("ignore")
+        sys.unraisablehook = lambda _: None
         return 130
     except Exception as e:
         if not _expected(e):

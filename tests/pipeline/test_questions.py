@@ -382,7 +382,7 @@ def test_what_is_after_the_expired_events_is_answered_as_before(
             told.append(capsys.readouterr().out)
         assert told[0] == told[1] != "", question
     assert main(["changes", "--lake", lake.folder, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["offset"] == 19
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["offset"] == 18
     for period in (["--from", "5"], ["--to", "5"]):
         assert main(["changes", "--lake", lake.folder, *period]) == 1
         reason = "offset 5 of cluster c is before offset 18, up to which the events have expired"

@@ -55,6 +55,7 @@ def intervals(entity: Entity, batch: Batch) -> DataFrame:
         *ENTITY_COLUMNS,
         *[name for name in records if name in TYPED_COLUMNS],
     )
+    of_all_types = events
     if entity.names_topics and batch.topics is not None:
         events = _with_topics(entity, events, batch.topics)
     rules = [rule for rule in entity.rules if rule.record in batch.types]
@@ -67,7 +68,7 @@ def intervals(entity: Entity, batch: Batch) -> DataFrame:
         more = [_to_all(entity, rule, events, keys) for rule in others]
         more += [_missing(entity, rule, events, keys) for rule in replacing]
         if batch.resets:
-            more.append(_lost(entity, batch.events, keys, steps))
+            more.append(_lost(entity, of_all_types, keys, steps))
         steps = _union([steps, *more])
     return _fold(entity, steps)
 

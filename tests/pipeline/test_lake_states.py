@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 from quorate.controller.changes.record_versions import version_of
 from quorate.metadata import records as r
 from quorate.metadata.framing import encode_record
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
 from quorate.pipeline.lake_source import open_source
@@ -143,6 +143,10 @@ def test_random_records_and_transactions_in_two_steps(spark: SparkSession, tmp_p
     check(Tables(spark, tmp_path, cut), expected)
 
 
+def has_elr(image: MetadataImage) -> bool:
+    return any(partition.elr for topic in image.topics.by_id.values() for partition in topic.partitions)
+
+
 def test_what_the_controller_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,10 +158,12 @@ def test_what_the_controller_wrote(
             level = cluster.image.features.metadata_version or LATEST
             batches.append([encode_record(record, version_of(record, level)) for record in records])
         original(cluster, records)
+        latest[0] = cluster.image
 
+    latest = [EMPTY]
     monkeypatch.setattr(Cluster, "apply", apply_and_keep)
     world = next(world for world in map(World, itertools.count()) if world.level == LATEST)
-    while len(batches) < 400:
+    while len(batches) < 400 or not has_elr(latest[0]):
         world.step()
     offset = 0
     with (tmp_path / f"{0:020d}.log").open("wb") as out:
@@ -170,9 +176,7 @@ def test_what_the_controller_wrote(
             out.write(build_metadata_batch(values, **place))
             offset += len(values)
     every = list(images(log_records(tmp_path)))
-    assert any(
-        partition.elr for topic in every[-1][1].topics.by_id.values() for partition in topic.partitions
-    )
+    assert has_elr(every[-1][1])
     check(Tables(spark, tmp_path), Random(5).sample(every, 40))
 
 

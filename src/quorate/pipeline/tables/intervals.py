@@ -60,17 +60,25 @@ def intervals(entity: Entity, batch: Batch) -> DataFrame:
         events = _with_topics(entity, events, batch.topics)
     rules = [rule for rule in entity.rules if rule.record in batch.types]
     direct = [_direct(entity, rule, events) for rule in rules if len(rule.key) == len(entity.key)]
-    steps = _union([*direct] if batch.before is None else [_prior(entity, batch.before), *direct])
+    if batch.before is not None:
+        direct.insert(0, _prior(entity, batch.before))
+    # Topics may be deleted before any of them has configs.
+    steps = _union(direct) if direct else _no_keys(entity, events)
     others = [rule for rule in rules if len(rule.key) < len(entity.key)]
     replacing = [rule for rule in rules if rule.effect is Effect.REPLACES_ALL]
     if others or replacing or batch.resets:
         keys = steps.select(*entity.key_names).distinct()
         more = [_to_all(entity, rule, events, keys) for rule in others]
         more += [_missing(entity, rule, events, keys) for rule in replacing]
-        if batch.resets:
+        if batch.resets and direct:
             more.append(_lost(entity, of_all_types, keys, steps))
-        steps = _union([steps, *more])
+        steps = _union([*direct, *more])
     return _fold(entity, steps)
+
+
+def _no_keys(entity: Entity, events: DataFrame) -> DataFrame:
+    """A frame without rows that has the key's columns."""
+    return events.where("false").select(*[f.lit(None).cast(key.kind).alias(key.name) for key in entity.key])
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

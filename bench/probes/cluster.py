@@ -50,8 +50,9 @@ def kafka_classpath() -> list[str]:
     return ["-cp", f"{folder}/*"]
 
 
-def commands(impl: str) -> tuple[list[str], list[str]]:
-    """The command that formats a directory, and the command that runs a node."""
+def commands(impl: str, scripts: str = QUORATE_BIN) -> tuple[list[str], list[str]]:
+    """The command that formats a directory, and the command that runs a node. `scripts` is the folder of
+    Quorate's console scripts."""
     if impl == "java":
         classpath = kafka_classpath()
         return ["java", *classpath, "kafka.tools.StorageTool"], [
@@ -60,7 +61,7 @@ def commands(impl: str) -> tuple[list[str], list[str]]:
             *classpath,
             "kafka.Kafka",
         ]
-    return [f"{QUORATE_BIN}/kafka-storage"], [f"{QUORATE_BIN}/kafka-server-start"]
+    return [f"{scripts}/kafka-storage"], [f"{scripts}/kafka-server-start"]
 
 
 @dataclass
@@ -73,6 +74,7 @@ class Node:
     directory: Path
     broker_port: int
     controller_port: int
+    scripts: str = QUORATE_BIN
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,13 +82,21 @@ class Node:
         return self.directory / "server.properties"
 
     def format(self, cluster_id: str, *options: str) -> None:
-        command = [*commands(self.impl)[0], "format", "-t", cluster_id, "-c", str(self.properties), *options]
+        command = [
+            *commands(self.impl, self.scripts)[0],
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            str(self.properties),
+            *options,
+        ]
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self, open_files: int | None = None) -> None:
         """open_files: the limit of open files; None keeps the limit of this process."""
 
-        command = [*commands(self.impl)[1], str(self.properties)]
+        command = [*commands(self.impl, self.scripts)[1], str(self.properties)]
         if open_files is not None:
             command = ["prlimit", f"--nofile={open_files}", *command]
         with open(self.directory / "out.log", "ab") as log:
@@ -123,12 +133,14 @@ class Cluster:
     """Formatted nodes in a temporary directory, which `close` removes.
 
     `controllers` and `brokers` name the implementation of each node. With `combined` the controllers are
-    brokers too. The log of each node goes to stderr if the block of a `with` statement fails.
+    brokers too. `scripts` is the folder of Quorate's console scripts.
+    The log of each node goes to stderr if the block of a `with` statement fails.
     """
 
     controllers: list[str]
     brokers: list[str] = field(default_factory=list)
     combined: bool = False
+    scripts: str = QUORATE_BIN
     base: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="quorate-probe-")))
 
     def __post_init__(self) -> None:
@@ -182,7 +194,7 @@ class Cluster:
         }
         if broker_port:
             settings["inter.broker.listener.name"] = "PLAINTEXT"
-        node = Node(impl, node_id, roles, directory, broker_port, controller_port)
+        node = Node(impl, node_id, roles, directory, broker_port, controller_port, self.scripts)
         node.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return node
 

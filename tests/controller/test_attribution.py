@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quorate.controller.changes.audit import AuditLog
 from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, AttributionRecords
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import (
@@ -320,6 +322,37 @@ def test_changes_that_are_committed_together_have_a_line_each_in_the_log_of_the_
             r"\[\d{4}-\d\d-\d\d [\d:,]+\] INFO \[QuorumController id=1\] principal=User:ann ", line
         )
         assert line.endswith(" (quorate.audit)")
+
+
+def test_an_answer_does_not_wait_for_the_line_of_its_change(lines: list[str]) -> None:
+    async def test() -> None:
+        audit = AuditLog(1)
+        audit.write_later(asyncio.get_running_loop())
+        for offset in range(5):
+            audit.own_written("a test", [NoOpRecord()], offset)
+        audit.committed(2)
+        assert lines == [], "the client of the change has its answer first"
+        while not lines:
+            await asyncio.sleep(0)
+        assert [line.rpartition(" ")[2] for line in lines] == ["offset=0", "offset=1", "offset=2"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", ["the controller closes", "its term ends"])
+def test_the_lines_of_committed_changes_are_written_at_the_end(lines: list[str], end: str) -> None:
+    async def test() -> None:
+        audit = AuditLog(1)
+        audit.write_later(asyncio.get_running_loop())
+        audit.own_written("a test", [NoOpRecord()], 0)
+        audit.own_written("a test", [NoOpRecord()], 1)
+        audit.committed(0)
+        audit.close() if end == "the controller closes" else audit.term_ended()
+        assert "outcome=committed offset=0" in lines[0]
+        if end == "its term ends":
+            assert "outcome=unknown offset=1" in lines[1]
+
+    run(test())
 
 
 def test_a_refused_change_has_a_line_with_the_error(lines: list[str]) -> None:

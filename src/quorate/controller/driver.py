@@ -115,6 +115,7 @@ class QuorumController:
         """Begins to follow the log. Without `timers` the caller has to call `run_due`."""
         if timers:
             self._loop = asyncio.get_running_loop()
+            self.state.audit.write_later(self._loop)
             self._standby_preload.begin()
             if self.state.config.probe_brokers:
                 self._probes.start()
@@ -134,6 +135,7 @@ class QuorumController:
         if state.pending and state.is_active:
             await state.pending.emptied(DRAIN_S)
         state.end_term()
+        state.audit.close()
         await self._registrar.close()
         await self.snapshots.close()
 

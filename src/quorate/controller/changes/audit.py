@@ -4,7 +4,7 @@
         change="topics a, b" outcome=committed offset=1234
 
 (in one line). A change that the controller makes by itself has a reason instead of a client. A line is written
-when the change is committed, when it is refused, or when the leadership is lost in between. The logger
+after the change is committed, when it is refused, or when the leadership is lost in between. The logger
 `quorate.audit` at the level WARN turns the lines off. Values of configurations and credentials are not in them.
 """
 
@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, of_request
 from quorate.metadata.records import RECORD_TYPES
@@ -26,6 +26,8 @@ from quorate.protocol.schema import PRIMITIVES, Data, Response, Struct
 from quorate.protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
+    import asyncio
+
     from quorate.net.dispatch import RequestContext
     from quorate.protocol.schema import Request
 
@@ -36,6 +38,9 @@ MAX_NAMES: Final = 5
 
 MAX_EXAMINED: Final = 1_000
 """The parts of a response whose error codes are examined, which takes less than a millisecond."""
+
+DELAY_S: Final = 0.05
+"""How long the line of a committed change waits for those of others."""
 
 MAX_CACHED: Final = 1_000
 """The texts of clients that are kept."""
@@ -53,33 +58,55 @@ _BY_BROKERS: Final = frozenset(
 """The requests that nodes send by themselves, and repeat if they are refused."""
 
 
-class AuditLog:
-    """The lines of one controller."""
+class _Change(NamedTuple):
+    """A change that has no line yet."""
 
-    __slots__ = ("_clients", "_prefix", "_uncommitted")
+    last_offset: int
+    cause: Attribution | str
+    """Who asked for it, or the reason for which the controller made it by itself."""
+    what: Any
+    """The request, or how many records of each type the controller wrote."""
+    response: Response | None
+
+
+class AuditLog:
+    """The lines of one controller.
+
+    The client of a change does not wait for its line: with a loop, the lines of committed changes are written
+    up to `DELAY_S` later, all at once. Without one they are written when the change is committed.
+    """
+
+    __slots__ = ("_clients", "_committed", "_loop", "_prefix", "_timer", "_uncommitted")
 
     def __init__(self, node_id: int) -> None:
         self._prefix = f"[QuorumController id={node_id}] "
         self._clients: dict[Attribution, str] = {}
-        self._uncommitted: deque[tuple[int, str, str]] = deque()
-        """(last offset, the line up to its outcome, errors of parts of the request) of each change that is
-        not committed yet."""
+        self._uncommitted: deque[_Change] = deque()
+        self._committed: list[_Change] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def write_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Writes the lines of committed changes by a timer of this loop from now on."""
+        self._loop = loop
+
+    def close(self) -> None:
+        """Writes what is due. No change may follow."""
+        self._loop = None
+        self._write_committed()
 
     def request_written(
         self, cause: Attribution, request: Request, response: Response | None, offset: int
     ) -> None:
         """Notes the change of a request. `response` is None if more of the same change follows."""
         if logger.isEnabledFor(logging.INFO):
-            errors = "" if response is None else _errors_text(response)
-            self._uncommitted.append((offset, self._line(cause, request), errors and f" errors={errors}"))
+            self._uncommitted.append(_Change(offset, cause, request, response))
 
     def own_written(self, reason: str, records: list[Data], offset: int) -> None:
         """Notes a change that the controller makes by itself."""
         if logger.isEnabledFor(logging.INFO):
             counts = Counter([RECORD_TYPES[record.KEY].__name__ for record in records])
-            change = ", ".join([f"{count} {name}" for name, count in counts.items()])
-            line = f'{self._prefix}reason={_quoted(reason)} change="{change}"'
-            self._uncommitted.append((offset, line, ""))
+            self._uncommitted.append(_Change(offset, reason, counts, None))
 
     def request_unwritten(self, ctx: RequestContext, request: Request, response: Response) -> None:
         """Writes a line if the response to a request that wrote nothing has errors."""
@@ -93,27 +120,50 @@ class AuditLog:
             logger.info("%s outcome=refused errors=%s", line, ErrorCode.of(code).name)
 
     def committed(self, offset: int) -> None:
-        """Writes the lines of the changes up to this offset, all at once.
+        """Writes the lines of the changes up to this offset, or sets the timer that writes them."""
+        uncommitted = self._uncommitted
+        if not uncommitted or uncommitted[0].last_offset > offset:
+            return
+        while uncommitted and uncommitted[0].last_offset <= offset:
+            self._committed.append(uncommitted.popleft())
+        if self._loop is None:
+            self._write_committed()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(DELAY_S, self._write_committed)
+
+    def term_ended(self) -> None:
+        """Writes the lines of changes whose commit this controller does not see as the leader."""
+        self._write_committed()
+        uncommitted, self._uncommitted = self._uncommitted, deque()
+        for change in uncommitted:
+            outcome = self._outcome("unknown", change)
+            logger.info("%s %s (this controller leads no longer)", self._line_of(change), outcome)
+
+    def _write_committed(self) -> None:
+        """Writes the lines of the committed changes, all at once.
 
         A write of each line would take three times as long as the rest of its cost. The formatter of the
         process begins each of `lines` as if it had a record of its own.
         """
-        uncommitted = self._uncommitted
-        if not uncommitted or uncommitted[0][0] > offset:
-            return
-        lines: list[str] = []
-        while uncommitted and uncommitted[0][0] <= offset:
-            last, line, errors = uncommitted.popleft()
-            lines.append(f"{line} outcome=committed offset={last}{errors}")
-        logger.info("\n".join(lines), extra={"lines": lines})
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._committed:
+            changes, self._committed = self._committed, []
+            lines = [f"{self._line_of(change)} {self._outcome('committed', change)}" for change in changes]
+            logger.info("\n".join(lines), extra={"lines": lines})
 
-    def term_ended(self) -> None:
-        """Writes the lines of changes whose commit this controller does not see as the leader."""
-        uncommitted, self._uncommitted = self._uncommitted, deque()
-        for last, line, errors in uncommitted:
-            logger.info(
-                "%s outcome=unknown offset=%d%s (this controller leads no longer)", line, last, errors
-            )
+    @staticmethod
+    def _outcome(outcome: str, change: _Change) -> str:
+        errors = "" if change.response is None else _errors_text(change.response)
+        return f"outcome={outcome} offset={change.last_offset}{errors and f' errors={errors}'}"
+
+    def _line_of(self, change: _Change) -> str:
+        """The line of a change up to its outcome."""
+        if isinstance(change.cause, Attribution):
+            return self._line(change.cause, change.what)
+        text = ", ".join([f"{count} {name}" for name, count in change.what.items()])
+        return f'{self._prefix}reason={_quoted(change.cause)} change="{text}"'
 
     def _line(self, cause: Attribution, request: Request) -> str:
         client = self._clients.get(cause)

@@ -1,4 +1,4 @@
-"""Searches by timestamp in files that are not in the page cache."""
+"""Searches by offset and by timestamp in files that are not in the page cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from quorate.log.partition import timestamp_search
 from quorate.log.partition.partition_log import PartitionLog
-from quorate.log.segment import segment
+from quorate.log.segment import header_scan, segment
+from quorate.protocol.file_region import HasFileno
 
 from .logs import NOW, open_log, put
 
@@ -32,6 +33,10 @@ class Pages:
 
     def resident_bytes(self, fd: int, position: int, length: int) -> int:
         return length if self._of(fd, position, length) <= self.cached else 0
+
+    def read_resident(self, owner: HasFileno, position: int, length: int) -> bytes | None:
+        fd = owner.fileno()
+        return os_pread(fd, length, position) if self.resident_bytes(fd, position, length) else None
 
     def load(self, fd: int, position: int, length: int) -> None:
         self.cached |= self._of(fd, position, length)
@@ -66,8 +71,9 @@ def test_after_reading_ahead_a_search_does_not_wait_for_the_disk(
 ) -> None:
     log.increment_log_start_offset(log_start, "test")
     pages = Pages()
-    monkeypatch.setattr(segment, "resident_bytes", pages.resident_bytes)
-    monkeypatch.setattr(timestamp_search, "resident_bytes", pages.resident_bytes)
+    for module in (segment, header_scan, timestamp_search):
+        monkeypatch.setattr(module, "resident_bytes", pages.resident_bytes)
+    monkeypatch.setattr(header_scan, "read_resident", pages.read_resident)
     monkeypatch.setattr(os, "pread", pages.pread)
     rounds = 0
     while cold := log.cold_regions_for_timestamp(timestamp):
@@ -82,3 +88,23 @@ def test_after_reading_ahead_a_search_does_not_wait_for_the_disk(
         found = log.offset_for_timestamp(timestamp)
         assert found == ((NOW + 10 * first, first, 0) if first < 240 else None)
     assert not pages.missed
+
+
+def test_a_search_by_offset_reads_its_headers_once(
+    log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.read(110, max_bytes=1)  # loads the index
+    pages = Pages()
+    monkeypatch.setattr(os, "pread", pages.pread)
+    assert log.cold_regions(100) == []
+    assert log.read(100, max_bytes=1).first_batch_offset == 100
+    assert not pages.missed, "the search for cold regions has found the batch without waiting"
+
+
+def test_what_was_found_is_forgotten_with_the_batches(log: PartitionLog) -> None:
+    active = log._log.segments[-1]
+    cut = active.find(185)
+    assert cut is not None
+    assert active.cold_regions(190) == []
+    active.truncate_to_position(cut.position, 185)
+    assert active.find(190) is None

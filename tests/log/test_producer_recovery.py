@@ -8,6 +8,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -259,9 +260,9 @@ def test_how_far_back_batches_are_searched_is_bounded(
     read = 0
     headers = Segment.headers
 
-    def counted(segment: Segment, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
+    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
         nonlocal read
-        for found in headers(segment, position, end):
+        for found in headers(segment, *where):
             read += 1
             yield found
 
@@ -286,9 +287,9 @@ def test_a_truncation_reads_only_the_end_of_the_log(
     read = 0
     headers = Segment.headers
 
-    def counted(segment: Segment, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
+    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
         nonlocal read
-        for found in headers(segment, position, end):
+        for found in headers(segment, *where):
             read += 1
             yield found
 

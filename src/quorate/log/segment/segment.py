@@ -13,6 +13,8 @@ from typing import NamedTuple
 from quorate.log.config import LogConfig
 from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
+from quorate.log.segment import header_scan
+from quorate.log.segment.header_scan import ColdError, Read, read_warm
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from quorate.protocol.file_region import FileRegion
@@ -21,12 +23,6 @@ from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
-
-_MAX_COLD_HEADERS = 16
-"""The most batches after an index entry whose headers `cold_regions` reads. The batch that holds the
-offset is usually the first or the second."""
-_SCAN_BYTES = 8192
-"""Bytes read at once in a scan of headers: those between two index entries come in one read."""
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT_SUFFIX, DELETED_SUFFIX = ".snapshot", ".deleted"
@@ -54,6 +50,7 @@ class Segment:
         "_bytes_since_index",
         "_files",
         "_index_interval",
+        "_located",
         "_max_index_bytes",
         "_offset_index",
         "_rebuilt",
@@ -93,6 +90,8 @@ class Segment:
         self._max_index_bytes = config.segment_index_bytes
         self._bytes_since_index = 0
         self._rebuilt = False
+        self._located: tuple[int, BatchPosition] | None = None
+        """What `cold_regions` has found for an offset, for the `find` that follows."""
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TransactionIndex | None = None
@@ -122,6 +121,7 @@ class Segment:
 
     def forget_files(self) -> None:
         """Drops the descriptors of the segment from the cache."""
+        self._located = None
         for path in self.paths():
             self._files.forget(path)
 
@@ -320,6 +320,7 @@ class Segment:
 
     def truncate_to_position(self, position: int, offset: int) -> None:
         """Cuts the file before the batch that begins at `position` with `offset`. Raises OSError."""
+        self._located = None
         offset_index, time_index = self.offset_index(), self.time_index()
         os.ftruncate(self.file().fileno(), position)
         self.size = position
@@ -342,35 +343,13 @@ class Segment:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def headers(self, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
-        """Yields the header and position of each batch between two batch boundaries, without records.
-
-        Raises CorruptRecordError for a malformed header, an incomplete batch, or an offset that is out
-        of order (offsets are not covered by the checksum); OSError.
-        """
-        fd = self.file()
-        chunk, start = b"", position
-        lowest, highest = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
-        while position < end:
-            at = position - start
-            if at < 0 or at + BATCH_OVERHEAD > len(chunk):
-                chunk, start, at = (
-                    os.pread(fd.fileno(), min(_SCAN_BYTES, end - position), position),
-                    position,
-                    0,
-                )
-            header = parse_header(chunk, at)
-            if position + header.size_bytes > end:
-                raise CorruptRecordError(f"Batch at byte {position} of {self.log_path} passes byte {end}")
-            last = header.last_offset
-            if not lowest <= header.base_offset <= last <= highest:
-                raise CorruptRecordError(
-                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} "
-                    f"to {last}, which cannot be there: they must lie between {lowest} and {highest}"
-                )
-            yield header, position
-            position += header.size_bytes
-            lowest = last + 1
+    def headers(
+        self, position: int, end: int, read: Read = header_scan.read
+    ) -> Iterator[tuple[BatchHeader, int]]:
+        """Yields the header and position of each batch between two batch boundaries (`header_scan.scan`).
+        Raises CorruptRecordError, OSError, what `read` raises."""
+        offsets = (self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET)
+        return header_scan.scan(self.file(), self.log_path, position, end, offsets, read)
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
         """The first region that `find` would have to read from the disk, because it is not in the page
@@ -381,17 +360,13 @@ class Segment:
         cold = [] if self._offset_index is not None else self._cold_index(INDEX_SUFFIX)
         if cold:
             return cold
-        file, position = self.file(), self.offset_index().lookup(offset)[1]
-        for _ in range(_MAX_COLD_HEADERS):
-            length = min(_SCAN_BYTES, self.size - position)
-            if resident_bytes(file.fileno(), position, length) < length:
-                return [FileRegion(file, position, length)]
-            if length < BATCH_OVERHEAD:
-                break
-            header = parse_header(os.pread(file.fileno(), BATCH_OVERHEAD, position))
-            if header.last_offset >= offset:
-                break
-            position += header.size_bytes
+        try:
+            found = self._search(offset, read_warm)
+        except ColdError as e:
+            return [e.region]
+        except CorruptRecordError:
+            return []  # `find` raises it again
+        self._located = None if found is None else (offset, found)
         return []
 
     def cold_time_index(self) -> list[FileRegion]:
@@ -406,21 +381,37 @@ class Segment:
     def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None if there is none. Raises
         OSError, CorruptRecordError."""
-        index = self.offset_index()
-        entry_offset, position = index.lookup(offset)
+        located, self._located = self._located, None
+        if located is not None and located[0] == offset:
+            return located[1]
         try:
-            for header, at in self.headers(position, self.size):
-                if at == position and len(index) and at > 0 and header.last_offset != entry_offset:
-                    raise CorruptRecordError(f"entry ({entry_offset}, {position}) does not name a batch")
-                if header.last_offset >= offset:
-                    return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
+            return self._search(offset)
         except CorruptRecordError as e:
-            if position == 0 or self._rebuilt:
+            if self._rebuilt or self.offset_index().lookup(offset)[1] == 0:
                 raise  # the index is not the cause
             self._correct_indexes(e)
-            for header, at in self.headers(0, self.size):
-                if header.last_offset >= offset:
-                    return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
+            return self._search_from(0, offset)
+
+    def _search(self, offset: int, read: Read = header_scan.read) -> BatchPosition | None:
+        """As `find`, from the index entry. Raises CorruptRecordError too if the entry names no batch."""
+        index = self.offset_index()
+        entry_offset, position = index.lookup(offset)
+        return self._search_from(
+            position, offset, entry_offset if len(index) and position > 0 else None, read
+        )
+
+    def _search_from(
+        self,
+        position: int,
+        offset: int,
+        first_last_offset: int | None = None,
+        read: Read = header_scan.read,
+    ) -> BatchPosition | None:
+        for header, at in self.headers(position, self.size, read):
+            if at == position and first_last_offset not in (None, header.last_offset):
+                raise CorruptRecordError(f"entry ({first_last_offset}, {position}) does not name a batch")
+            if header.last_offset >= offset:
+                return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
         return None
 
     def batch_start_before(self, position: int) -> int:

@@ -212,7 +212,9 @@ class TwoConnections:
         self.controller = controller
         self.delayed: AlterPartitionRequest | None = None
 
-    async def send(self, request: AlterPartitionRequest, _deadline: float | None) -> AlterPartitionResponse:
+    async def send(
+        self, request: AlterPartitionRequest, _deadline: float | None = None
+    ) -> AlterPartitionResponse:
         encoded = AlterPartitionRequest.decode(request.encode(3), 3)
         if self.delayed is None:
             self.delayed = encoded

@@ -10,7 +10,8 @@
     quiet_partitions      the partitions of a session that need not be read
     fetcher/              copies partitions from their leaders
     replication_quota     limits the rate of throttled replicas (KIP-73)
-    alter_partition       sends ISR changes to the controller
+    partition_reports     sends reports about partitions to the controller until it has settled them
+    alter_partition       reports ISR changes
     directory_assignments reports log directories to the controller
 
 The other packages of the broker import `replica_manager`, `partition`, `purgatory`, `log_reader` and

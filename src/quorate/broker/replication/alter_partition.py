@@ -1,16 +1,14 @@
-"""Sends ISR changes to the controller (AlterPartition, KIP-497). One request is in flight at a time;
-changes that are submitted meanwhile are sent with the next one."""
+"""Reports ISR changes to the controller (AlterPartition, KIP-497)."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quorate.broker.replication.partition_reports import PartitionId, PartitionReports
 from quorate.lazy import lazy_module
-from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,18 +22,14 @@ else:
 
 logger = logging.getLogger("quorate.broker.replication.alter_partition")
 
-_RETRY_MIN_S = 0.05
-_RETRY_MAX_S = 1.0
 
-_Key = tuple[bytes, int]
-"""(topic id, partition)"""
-
-MAX_PARTITIONS = 1_000
-"""Partitions in one request. A broker that rejoins very many ISRs causes several requests."""
-
-
-class AlterPartitionManager:
+class AlterPartitionManager(PartitionReports["tuple[Partition, PendingIsr]"]):
     """Queues ISR changes and sends them over the controller channel."""
+
+    NAME = "AlterPartition"
+    MAX_AT_ONCE = 1_000
+    RETRY_MIN_S = 0.05
+    RETRY_MAX_S = 1.0
 
     def __init__(
         self,
@@ -44,12 +38,7 @@ class AlterPartitionManager:
         broker_epoch: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._node_id = node_id
-        self._channel = channel
-        self._broker_epoch = broker_epoch
-        self._loop = loop
-        self._queue: dict[_Key, tuple[Partition, PendingIsr]] = {}
-        self._task: asyncio.Task[None] | None = None
+        super().__init__(node_id, channel, broker_epoch, loop, logger)
         self.expansions = 0
         """ISR expansions that the controller has committed."""
         self.shrinks = 0
@@ -58,60 +47,22 @@ class AlterPartitionManager:
 
     def submit(self, partition: Partition, pending: PendingIsr) -> None:
         """Queues a change. An older one of the same partition that was not sent yet is dropped."""
-        self._queue[(partition.topic_id, partition.partition)] = (partition, pending)
-        if self._task is None:
-            self._task = self._loop.create_task(self._send())
+        self.enqueue((partition.topic_id, partition.partition), (partition, pending))
 
-    async def close(self) -> None:
-        """Cancels the request in flight and drops the queue."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    def is_current(self, report: tuple[Partition, PendingIsr]) -> bool:
+        """Whether the partition still waits for this change."""
+        partition, pending = report
+        return partition.pending_isr is pending
 
-    async def _send(self) -> None:
-        pause = _RETRY_MIN_S
-        try:
-            while self._queue:
-                sent = {
-                    key: self._queue.pop(key) for key in list(itertools.islice(self._queue, MAX_PARTITIONS))
-                }
-                try:
-                    settled = await self._exchange(sent)
-                except Exception:  # without a retry no ISR change of these partitions could be sent again
-                    logger.exception("[AlterPartition broker=%d] Request failed", self._node_id)
-                    settled = set()
-                if len(settled) == len(sent):
-                    pause = _RETRY_MIN_S
-                    continue
-                for key in sent.keys() - settled:
-                    partition, pending = sent[key]
-                    if partition.pending_isr is pending:
-                        self._queue.setdefault(key, (partition, pending))
-                if self._queue:
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, _RETRY_MAX_S)
-        finally:
-            self._task = None
-
-    async def _exchange(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> set[_Key]:
-        """Sends one request. Returns the partitions that need no retry."""
-        settled: set[_Key] = set()
-        try:
-            answer = await self._channel.send(self._request(sent), None)
-        except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
-            logger.warning("[AlterPartition broker=%d] Request failed: %s", self._node_id, error)
-            return settled
-        if answer.error_code != ErrorCode.NONE:
-            error_code = ErrorCode.of(answer.error_code)
-            logger.warning(
-                "[AlterPartition broker=%d] The controller answered %s", self._node_id, error_code.name
-            )
-            return settled
+    def settle(
+        self, reports: dict[PartitionId, tuple[Partition, PendingIsr]], answer: AlterPartitionResponse
+    ) -> set[PartitionId]:
+        """Applies the response. Returns the partitions that need no retry."""
+        settled: set[PartitionId] = set()
         for topic in answer.topics:
             for part in topic.partitions:
                 key = (topic.topic_id, part.partition_index)
-                if key in sent and self._settle(*sent[key], part):
+                if key in reports and self._settle(*reports[key], part):
                     settled.add(key)
         return settled
 
@@ -129,7 +80,7 @@ class AlterPartitionManager:
             except Exception:  # an error of this partition's log must not keep the others from their answers
                 logger.exception(
                     "[AlterPartition broker=%d] %s-%d failed to take its new ISR",
-                    self._node_id,
+                    self.node_id,
                     partition.topic,
                     partition.partition,
                 )
@@ -138,7 +89,7 @@ class AlterPartitionManager:
         code = ErrorCode.of(part.error_code)
         logger.info(
             "[AlterPartition broker=%d] ISR %s of %s-%d was refused: %s",
-            self._node_id,
+            self.node_id,
             list(pending.isr),
             partition.topic,
             partition.partition,
@@ -146,12 +97,13 @@ class AlterPartitionManager:
         )
         return not partition.isr_rejected(pending, code)
 
-    def _request(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> AlterPartitionRequest:
+    def request(self, reports: dict[PartitionId, tuple[Partition, PendingIsr]]) -> AlterPartitionRequest:
+        """Returns the request with these changes."""
         topics: dict[bytes, AlterPartitionRequest.TopicData] = {}
-        epoch = self._broker_epoch()
+        epoch = self.broker_epoch()
         # Version 3 has broker ids with epochs, version 2 only ids.
         sends_epochs = self._sends_epochs()
-        for (topic_id, index), (partition, pending) in sent.items():
+        for (topic_id, index), (partition, pending) in reports.items():
             topic = topics.setdefault(
                 topic_id, alter_partition.AlterPartitionRequest.TopicData(topic_id=topic_id)
             )
@@ -172,15 +124,15 @@ class AlterPartitionManager:
                 data.new_isr = list(pending.isr)
             topic.partitions.append(data)
         return alter_partition.AlterPartitionRequest(
-            broker_id=self._node_id, broker_epoch=epoch, topics=list(topics.values())
+            broker_id=self.node_id, broker_epoch=epoch, topics=list(topics.values())
         )
 
     def _sends_epochs(self) -> bool:
-        known = self._channel.api_versions
+        known = self.channel.api_versions
         return known is None or known.get(56, (2, 3))[1] >= 3
 
     def _epoch_of(self, partition: Partition, replica: int, own_epoch: int) -> int:
-        if replica == self._node_id:
+        if replica == self.node_id:
             return own_epoch
         state = partition.followers.get(replica)
         # -1 skips the check for a member whose Fetch has not arrived in this leader epoch. If it had

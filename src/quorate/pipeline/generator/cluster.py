@@ -86,7 +86,7 @@ class SimulatedCluster:
         return self._files.end_offset
 
     def id(self) -> bytes:
-        """A new id."""
+        """A new random id of 16 bytes."""
         return self.rng.randbytes(16)
 
     # -- the brokers -------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class SimulatedCluster:
     # -- topics ------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The topics."""
+        """The names of the topics, in order."""
         return sorted(self.image.topics.by_name)
 
     def new_name(self) -> str:
@@ -290,7 +290,7 @@ class SimulatedCluster:
         self.write([self._new_partition(topic.id, number) for number in more], by=by, api=37)
 
     def delete(self, name: str) -> None:
-        """Deletes a topic."""
+        """Deletes a topic at the wish of a random user."""
         topic_id = self.image.topics.by_name[name].id
         self.write([r.RemoveTopicRecord(topic_id=topic_id)], by=self.rng.choice(USERS), api=20)
 
@@ -416,7 +416,7 @@ class SimulatedCluster:
             self.write([record])
 
     def set_level(self, level: int) -> None:
-        """Finalizes a metadata.version."""
+        """Finalizes a level of metadata.version."""
         record = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
         self.write([record], by="User:kafka-admin" if self.image.cluster.brokers else None, api=57)
         self.level = level
@@ -430,7 +430,7 @@ class SimulatedCluster:
         self.write([r.NoOpRecord()])
 
     def pass_time(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Moves the clock of the cluster forward, by at least a millisecond."""
         self.now_ms += max(1, round(seconds * 1000))
 
 

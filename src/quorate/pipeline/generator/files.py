@@ -84,7 +84,7 @@ class LogFiles:
         new.replace(path)
 
     def append(self, values: Sequence[bytes], now_ms: int) -> None:
-        """Appends a batch."""
+        """Appends the records as one committed batch."""
         batch = build_metadata_batch(
             list(values), base_offset=self.end_offset, leader_epoch=self.epoch, timestamp=now_ms
         )
@@ -130,7 +130,7 @@ class LogFiles:
                 path.unlink()
 
     def close(self) -> None:
-        """Makes everything durable."""
+        """Makes everything durable, and removes the files of deleted segments."""
         self._log.close()
         for path in self.folder.glob("*.deleted"):
             path.unlink()

@@ -25,7 +25,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written."""
+    """The extent of the log that `generate` has written."""
 
     cluster_id: str
     records: int
@@ -100,7 +100,7 @@ class Years:
             cluster.create(cluster.new_name())
 
     def step(self) -> None:
-        """Something happens."""
+        """Half a day passes on average, then a random event happens."""
         self.cluster.pass_time(self._rng.expovariate(1 / (12 * HOUR_S)))
         [event] = self._rng.choices(list(self._events), list(self._events.values()))
         event()

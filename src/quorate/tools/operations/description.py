@@ -31,7 +31,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A registered broker."""
+    """A registered broker, as the cluster describes it."""
 
     id: int
     start: Start
@@ -57,7 +57,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A registered controller."""
+    """A registered controller, as the cluster describes it."""
 
     id: int
     start: Start

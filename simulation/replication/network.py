@@ -175,13 +175,15 @@ class ClientTransport(asyncio.Transport):
 
 
 class AcceptedConnection:
-    """The end that accepted a connection. Handlers start in the order of the requests, and responses are
-    sent in the same order."""
+    """The end that accepted a connection. It keeps the order of requests and responses as `ServerConnection`
+    does."""
 
     def __init__(self, link: Link, dispatcher: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
         self._link = link
         self._dispatcher = dispatcher
         self._loop = loop
+        self._arrived: deque[bytes] = deque()
+        """Requests that wait until those in `_waiting` are answered."""
         self._waiting: deque[tuple[RequestContext, Any, asyncio.Future[Any]]] = deque()
         self._close_callbacks: list[Callable[[], None]] = []
         self._closed = False
@@ -192,13 +194,6 @@ class AcceptedConnection:
             self._loop.call_soon(callback)
         else:
             self._close_callbacks.append(callback)
-
-    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]:
-        return [
-            future
-            for context, _, future in self._waiting
-            if context.api_key in api_keys and not future.done()
-        ]
 
     def close(self) -> None:
         self._link.close(1)
@@ -217,9 +212,21 @@ class AcceptedConnection:
             callback()
 
     def receive(self, data: bytes) -> None:
-        """Handles a request."""
-        if self._closed:
-            return
+        """Handles a request, at once or after the earlier ones."""
+        self._arrived.append(data)
+        self._start_arrived()
+
+    def _start_arrived(self) -> None:
+        while self._arrived and not self._closed and self._may_start(self._arrived[0]):
+            self._handle(self._arrived.popleft())
+
+    def _may_start(self, data: bytes) -> bool:
+        if not self._waiting:
+            return True
+        key = int.from_bytes(data[_PREFIX : _PREFIX + 2], "big", signed=True)
+        return self._dispatcher.may_overlap(key, self._waiting[-1][0].api_key)
+
+    def _handle(self, data: bytes) -> None:
         frame = memoryview(bytearray(data))[_PREFIX:]
         context = RequestContext(
             0,
@@ -251,7 +258,11 @@ class AcceptedConnection:
         if future.done():
             self._send_finished()
         else:
-            future.add_done_callback(lambda _: self._send_finished())
+            future.add_done_callback(self._finished)
+
+    def _finished(self, _: asyncio.Future[Any]) -> None:
+        self._send_finished()
+        self._start_arrived()
 
     def _send_finished(self) -> None:
         while self._waiting and self._waiting[0][2].done():

@@ -220,7 +220,7 @@ def test_a_log_that_moves_to_another_directory_meanwhile_is_truncated_with_its_c
     pair.loop.run_until_complete(pair.fetcher._handle_out_of_range_partitions())
     assert lowered == [moved]
     assert (moved.log_end_offset, old.log_end_offset) == (1, 3)
-    assert (followed.fetch_offset, followed.last_fetched_epoch) == (1, 0)
+    assert followed.position == (1, 0, 1, 0)
     moved.close()
 
 

@@ -126,7 +126,7 @@ def test_a_change_before_a_fetch_begins_to_wait_ends_its_wait(pair, monkeypatch,
     other = pair.brokers[FOLLOWER].replicas.partition("t", 0)
     pair.fetcher.remove(other)
     pair.fetcher.add(other)
-    pair.fetcher._states[(other.topic_id, 0)].last_fetched_epoch = 0  # the next request contains it
+    del pair.fetcher._session.sent[(other.topic_id, 0)]  # the next request contains it
     changed = False
     cold_regions = FetchSteps.cold_regions
 

@@ -70,6 +70,9 @@ class LogMachine(RuleBasedStateMachine):
         target = max(self.end - back, 0)
         self.log.truncate_to(target)
         if target < self.end:
+            held = [base for base, *_, values in self.batches if base < target < base + len(values)]
+            if held:
+                target = min(target, max(held[0], self.start))  # a log ends where a batch does
             self.batches = [batch for batch in self.batches if batch[0] + len(batch[3]) <= target]
             self.end = target
             self.start = min(self.start, target)

@@ -304,12 +304,12 @@ def test_an_epoch_without_records_is_recorded(tmp_path: Path) -> None:
 
 def test_truncation_removes_complete_batches_their_timestamps_and_their_epochs(long_log) -> None:
     long_log.high_watermark = 600
-    assert long_log.truncate_to(401) and not long_log.truncate_to(401)
-    assert (long_log.log_end_offset, long_log.high_watermark) == (401, 401)
+    assert long_log.truncate_to(401) and not long_log.truncate_to(401)  # the batch has 400 and 401
+    assert (long_log.log_end_offset, long_log.high_watermark) == (400, 400)
     assert [offset for offset, _ in contents(long_log)] == list(range(400))
     assert long_log.offset_of_max_timestamp() == (NOW + 199, 398, 0)
     put(long_log, b"new", epoch=9)
-    assert contents(long_log)[-1] == (401, b"new") and long_log.epochs.entries() == [(0, 0), (9, 401)]
+    assert contents(long_log)[-1] == (400, b"new") and long_log.epochs.entries() == [(0, 0), (9, 400)]
 
 
 def test_truncation_forgets_later_epochs(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class ServedListener:
     With `fetches_wait`, each Fetch waits until the test completes its future in `fetches`.
     """
 
-    def __init__(self, *, fetches_wait: bool = False) -> None:
+    def __init__(self, *, fetches_wait: bool = False, kind: ListenerKind = ListenerKind.BROKER) -> None:
         self.listener = Listener()
         self.fetches: list[asyncio.Future[Any]] = []
         self.seen: list[RequestContext] = []
@@ -66,7 +66,7 @@ class ServedListener:
         if fetches_wait:
             self.fetch = self._wait
         self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
-        self.dispatcher = Dispatcher(ListenerKind.BROKER, features=self.features)
+        self.dispatcher = Dispatcher(kind, features=self.features)
         for key, name in (
             (ApiKey.METADATA, "metadata"),
             (ApiKey.FIND_COORDINATOR, "coordinator"),
@@ -146,12 +146,13 @@ def run(
     *,
     fetches_wait: bool = False,
     until_all_closed: bool = False,
+    kind: ListenerKind = ListenerKind.BROKER,
 ) -> None:
     """Runs a test with a listener in the chosen event loop. With `until_all_closed`, it waits until all
     connections have ended."""
 
     async def main() -> None:
-        world = ServedListener(fetches_wait=fetches_wait)
+        world = ServedListener(fetches_wait=fetches_wait, kind=kind)
         await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
         try:
             await asyncio.wait_for(test(world), 20)

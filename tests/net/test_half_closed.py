@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from quorate.net.client import Connection
+from quorate.net.dispatch import ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -55,7 +56,7 @@ def test_pending_responses_are_sent(run: Callable[..., None]) -> None:
         assert await answered(reader) == [1, 2, 3, 4]
         writer.close()
 
-    run(test)
+    run(test, kind=ListenerKind.CONTROLLER)
 
 
 def test_a_connection_without_pending_responses_is_closed_at_once(run: Callable[..., None]) -> None:

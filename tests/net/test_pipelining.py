@@ -19,7 +19,7 @@ from quorate.net.client import Connection
 from quorate.net.connections.output import Part, SocketOutput
 from quorate.net.connections.release import encode_and_release
 from quorate.net.connections.response_queue import PendingResponse, ResponseQueue
-from quorate.net.dispatch import FrameSource, RequestContext
+from quorate.net.dispatch import FrameSource, ListenerKind, RequestContext
 from quorate.net.limits import ConnectionLimits
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -33,9 +33,10 @@ from tests.net.served import LOOPS, ServedListener, frame, use_loop
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Runs a test on asyncio's own event loop and on uvloop, which nodes use."""
+    """Runs a test on asyncio's own event loop and on uvloop, which nodes use. The listener is a controller's, on
+    which all requests may overlap."""
     use_loop(request.param)
-    return partial(served.run, fetches_wait=True)
+    return partial(served.run, fetches_wait=True, kind=ListenerKind.CONTROLLER)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

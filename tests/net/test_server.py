@@ -243,7 +243,7 @@ def test_answers_keep_the_order_of_requests() -> None:
         assert order == [0, 1, 2, 3]
         assert [a.cluster_id for a in answers[:3]] == ["0", "1", "2"]
 
-    run(test)
+    run(test, kind=ListenerKind.CONTROLLER)
 
 
 def test_coroutine_handlers_start_in_order() -> None:
@@ -325,7 +325,7 @@ def test_requests_in_flight_are_bounded_and_none_is_lost() -> None:
             while len(waiting) <= answered < 40:
                 await asyncio.sleep(0)
 
-    run(test, ConnectionLimits(max_in_flight=4))
+    run(test, ConnectionLimits(max_in_flight=4), kind=ListenerKind.CONTROLLER)
 
 
 def test_file_regions_are_sent_in_their_place(tmp_path: Path) -> None:
@@ -482,7 +482,7 @@ def test_closing_does_not_wait_for_fetches_that_wait_for_records() -> None:
             with pytest.raises(KafkaConnectionError):
                 await waits_too
 
-    run(test)
+    run(test, kind=ListenerKind.CONTROLLER)
 
 
 def test_the_error_for_a_busy_port_names_it_and_the_remedy() -> None:

@@ -48,6 +48,11 @@ CANCELLABLE_APIS = frozenset({ApiKey.FETCH})
 """APIs whose handlers only wait. Their futures are cancelled when the connection is lost. Otherwise a
 Fetch would wait for all of the `max_wait_ms` of its request, and be checked at each append."""
 
+OVERLAPPING_APIS = frozenset({ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.CREATE_TOPICS})
+"""APIs of which a broker starts a request while earlier ones of the same connection and the same API are
+unanswered. They are carried out in their order, and no response tells of the state that an earlier one
+changes. So clients that pipeline them only see that they are faster than in Apache Kafka."""
+
 _HEAD = struct.Struct(">hhi")
 
 
@@ -75,7 +80,6 @@ class ClientConnection(Protocol):
 
     def on_close(self, callback: Callable[[], None]) -> None: ...
     def close(self) -> None: ...
-    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]: ...
 
 
 @dataclass(slots=True)
@@ -259,6 +263,17 @@ class Dispatcher:
             raise ProtocolViolation(f"{ApiKey(key).name} version {version}: {e}") from e
         context.client_id = header.client_id
         return request
+
+    def may_overlap(self, api_key: int, earlier: int) -> bool:
+        """Whether a request may start while an earlier one of its connection, of the API `earlier`, is
+        unanswered.
+
+        Apache Kafka handles the requests of one connection one after the other: SocketServer mutes a
+        connection until the response to its last request is sent. So a response never tells of an older
+        state than the response before it. A controller's listener has no such order: a broker forwards the
+        requests of many clients on one connection, and the controller's queue orders them.
+        """
+        return self.kind is ListenerKind.CONTROLLER or (api_key == earlier and api_key in OVERLAPPING_APIS)
 
     def dispatch(self, context: RequestContext, request: Request) -> Any:
         """Runs the handler of a decoded request. The caller answers its exceptions (see `failure`)."""

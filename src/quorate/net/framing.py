@@ -39,7 +39,7 @@ class FrameReader:
     `allow(length, head)` is called when the first bytes of a frame have arrived: `head` is its first 8
     bytes, or all of a shorter frame. It raises ProtocolViolation to refuse the frame. `deliver(frame)` is
     called with each complete frame, a writable memoryview that it may keep. It returns False to have the
-    rest kept until `resume`.
+    rest kept until `resume`, and may call `put_back` before to get the same frame again then.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class FrameReader:
         "_frame",
         "_head",
         "_length",
+        "_put_back",
         "_shared",
         "_stopped",
     )
@@ -63,6 +64,7 @@ class FrameReader:
         self._length = 0
         self._filled = 0
         self._head = b""
+        self._put_back: memoryview | None = None
         self._backlog: list[memoryview] = []
         self._stopped = False
         self._shared = _shared_view()
@@ -83,8 +85,17 @@ class FrameReader:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether bytes are kept for `resume`."""
-        return bool(self._backlog)
+        """Whether a frame or bytes are kept for `resume`."""
+        return bool(self._backlog) or self._put_back is not None
+
+    @property
+    def has_put_back(self) -> bool:
+        """Whether a complete frame is kept for `resume`."""
+        return self._put_back is not None
+
+    def put_back(self, frame: memoryview) -> None:
+        """Keeps a frame that was delivered, for `resume`. Called by `deliver` before it returns False."""
+        self._put_back = frame
 
     def buffer(self) -> memoryview:
         """The buffer for the next bytes."""
@@ -170,7 +181,7 @@ class FrameReader:
 
     def discard(self) -> None:
         """Drops all bytes that have not been delivered."""
-        self._frame = None
+        self._frame = self._put_back = None
         self._head = b""
         self._backlog.clear()
         self._stopped = False
@@ -180,7 +191,10 @@ class FrameReader:
             self._backlog.append(data if owned else memoryview(bytes(data)))
 
     def resume(self) -> None:
-        """Processes the bytes that were kept since `deliver` returned False, until it does so again."""
+        """Processes what was kept since `deliver` returned False, until it does so again."""
+        frame, self._put_back = self._put_back, None
+        if frame is not None and not self._deliver(frame):
+            return
         self._stopped = False
         backlog, self._backlog = self._backlog, []
         for data in backlog:

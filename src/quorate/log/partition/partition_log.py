@@ -373,8 +373,8 @@ class PartitionLog:
     # --- truncating -------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes the batches from the one that holds `offset` on. Returns whether there were any.
-        Raises ValueError, LogDirFailure."""
+        """Removes the batches from the one that holds `offset` on. Its start becomes the end of the log (Kafka:
+        `offset`). Returns whether there were any. Raises ValueError, LogDirFailure."""
         log = self._log
         if offset < 0:
             raise ValueError(f"Cannot truncate partition {log.name} to a negative offset ({offset})")
@@ -387,12 +387,12 @@ class PartitionLog:
             return True
         with log.disk_access("truncating"):
             self.flusher.disown_pending()
-            self.flusher.recovery_point = min(self.flusher.recovery_point, offset)
             log.remove_segments_after(log.segment_number(offset))
-            segment = log.segments[-1]
-            batch = segment.find(offset)
+            batch = (segment := log.segments[-1]).find(offset)
+            offset = min(offset, max(offset if batch is None else batch.base_offset, self._log_start))
             if batch is not None and segment.has_txn_index:
                 self._producer_state.txn_index(segment)
+            self.flusher.recovery_point = min(self.flusher.recovery_point, offset)
             log.truncate_active(batch, offset)
             self._log_start = min(self._log_start, offset)
             # The next flush writes the epochs (Kafka: truncateFromEndAsyncFlush); recovery corrects them.

@@ -2,8 +2,9 @@
 
 It guarantees:
 
-1. The handler of a request starts after the request has arrived completely and the handlers of all
-   earlier requests of the connection have started.
+1. The handler of a request starts after the request has arrived completely and all earlier requests of the
+   connection have been answered. Requests that `Dispatcher.may_overlap` allows start earlier: after the handlers
+   of all earlier requests have started.
 2. Responses are written in the order of their requests, in whatever order the handlers finish.
 3. Reading stops while too many requests are in flight, while too many bytes of responses wait for an
    earlier one, or while the peer does not read its responses.

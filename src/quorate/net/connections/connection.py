@@ -155,10 +155,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             self._close_callbacks.append(callback)
 
-    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]:
-        """The results of earlier requests to these APIs whose handlers have not finished."""
-        return self._responses.unanswered(api_keys)
-
     @property
     def closed(self) -> bool:
         return self._closing
@@ -194,7 +190,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
         is_small = len(frame) <= INLINE_BYTES
-        if is_small and not self._pending:
+        if self._pending:
+            (key,) = _KEY.unpack_from(frame)
+            if not self._dispatcher.may_overlap(key, self._pending[-1].context.api_key):
+                self._reader.put_back(frame)
+                return False
+        elif is_small:
             answer_frame = self._dispatcher.frame_routes.get(frame[1])  # no key has more than one byte
             if answer_frame is not None and not frame[0] and self._answer_frame(answer_frame, frame):
                 return self._may_continue()
@@ -298,7 +299,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return output.buffered_bytes > limits.write_high_bytes
         responses = self._responses
         return (
-            len(self._pending) >= limits.max_in_flight
+            self._reader.has_put_back
+            or len(self._pending) >= limits.max_in_flight
             or responses.request_bytes >= limits.max_in_flight_bytes
             or responses.held_bytes + output.buffered_bytes > limits.write_high_bytes
         )

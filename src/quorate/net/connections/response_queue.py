@@ -105,11 +105,6 @@ class ResponseQueue:
             self.ready += first.parts or ()
             self.ready_bytes += first.held_bytes
 
-    def unanswered(self, api_keys: frozenset[int]) -> list[asyncio.Future[Any]]:
-        """The results of requests to these APIs whose handlers have not finished."""
-        futures = [pending.future for pending in self.pending if pending.context.api_key in api_keys]
-        return [future for future in futures if future is not None and not future.done()]
-
     @property
     def next_finishes_now(self) -> bool:
         """Whether the callback of the first pending response is scheduled already, unless many bytes are

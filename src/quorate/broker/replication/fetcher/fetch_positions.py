@@ -44,8 +44,6 @@ class FetchState:
 
     partition: Partition
     leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
     in_sync: bool
     """Whether the log had reached the leader's high watermark after the last response, or the replica is in
     the ISR before the first one."""
@@ -56,10 +54,17 @@ class FetchState:
     """The offsets from the end of this log to the high watermark of the leader, as of the last response."""
 
     @property
+    def fetch_offset(self) -> int:
+        """The next offset to copy. Always the end of the log: whatever ended the last attempt, the next one has
+        neither a gap nor an overlap."""
+        return self.partition.log.log_end_offset
+
+    @property
     def position(self) -> FetchPosition:
         """The position as a Fetch has it."""
-        start = self.partition.log.log_start_offset
-        return self.fetch_offset, start, self.leader_epoch, self.last_fetched_epoch
+        log = self.partition.log
+        epoch = log.latest_epoch
+        return log.log_end_offset, log.log_start_offset, self.leader_epoch, -1 if epoch is None else epoch
 
 
 class FetchPositions:

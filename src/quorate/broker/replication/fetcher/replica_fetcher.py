@@ -112,14 +112,11 @@ class ReplicaFetcher:
         if (end := certain_end(log)) < log.log_end_offset:
             partition.truncate_to(end)
             self._host.logs.lower_checkpoints([log])
-        known = log.latest_epoch
         image = self._host.metadata.partition(partition.topic, partition.partition)
         key = (partition.topic_id, partition.partition)
         self._states[key] = FetchState(
             partition,
             partition.leader_epoch,
-            log.log_end_offset,
-            -1 if known is None else known,
             in_sync=image is not None and self._host.node_id in image.isr,
         )
         self._positions.changed(key)
@@ -352,7 +349,7 @@ class ReplicaFetcher:
         """Appends or truncates. Raises KafkaError, and any other exception if this broker has a bug."""
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-                self._truncate(state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                self._truncate(state, data.diverging_epoch, data.log_start_offset)
             else:
                 self._append(state, data)
         else:
@@ -382,20 +379,20 @@ class ReplicaFetcher:
                 self._host.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._host.clock.now_ms(), leader_epoch=state.leader_epoch)
             self._host.stats.replication_bytes_in += len(records)
-            state.fetch_offset = log.log_end_offset
-            state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
             quota = self._host.quotas.follower
             if quota.is_active and quota.is_throttled(partition.topic, partition.partition):
                 quota.record(len(records), self._host.clock.now())
-        state.in_sync = state.fetch_offset >= data.high_watermark
+        state.in_sync = log.log_end_offset >= data.high_watermark
         state.lag = max(0, data.high_watermark - log.log_end_offset)
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
-    def _truncate(self, state: FetchState, leader_epoch: int, leader_end: int) -> None:
+    def _truncate(
+        self, state: FetchState, diverging: FetchResponse.EpochEndOffset, leader_start: int
+    ) -> None:
         """Truncates the log at the offset where it diverges from the leader's. If this log does not have
         the leader's epoch, it is truncated to the end of the previous epoch, and the next Fetch
-        continues the search."""
-        partition = state.partition
+        continues the search. If it diverges before its start, it starts again where the leader's log does."""
+        partition, leader_epoch, leader_end = state.partition, diverging.epoch, diverging.end_offset
         log = partition.log
         end = log.log_end_offset
         if leader_end < 0:
@@ -410,6 +407,8 @@ class ReplicaFetcher:
                 target = min(local_end[1], end)
             else:
                 target = min(local_end[1], leader_end, end)
+        if target < log.log_start_offset and leader_start >= 0:
+            target = min(target, leader_start)
         logger.info(
             "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d from %d to %d (leader's epoch %d ends at "
             "%d)",
@@ -434,8 +433,6 @@ class ReplicaFetcher:
             )
         partition.truncate_to(target)
         self._truncated.append(log)
-        state.fetch_offset = log.log_end_offset
-        state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
     async def _handle_out_of_range(self, key: TopicIdPartition, state: FetchState) -> None:
         """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
@@ -446,22 +443,21 @@ class ReplicaFetcher:
         if not self._is_current(key, state):
             return
         log = partition.log  # after each response: meanwhile it may have moved to another log directory
-        if leader_end < log.log_end_offset:
+        if log.log_start_offset <= leader_end < log.log_end_offset:
             partition.truncate_to(leader_end)
             self._truncated.append(log)
-            state.fetch_offset = leader_end
         else:
             leader_start = await self._leader_offset(state, _EARLIEST)
             if not self._is_current(key, state):
                 return
             log = partition.log
-            if leader_start > log.log_end_offset:
+            # If the leader's log ends before this one starts, it may have records that this one never had.
+            # (Kafka copies only those after the leader's end.)
+            if leader_end < log.log_start_offset or leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)
             # If the leader's log starts inside this one, the log start offset is taken from the next Fetch
             # response, together with the high watermark that it must not exceed.
-            state.fetch_offset = max(leader_start, log.log_end_offset)
-        state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         logger.info(
             "[ReplicaFetcher broker=%d leader=%d] %s-%d was out of the leader's range, fetching from %d",
             self._host.node_id,

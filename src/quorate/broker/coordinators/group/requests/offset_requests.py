@@ -49,9 +49,6 @@ MULTI_GROUP_VERSION = 8
 TOPIC_ID_VERSION = 10
 """From this version OffsetCommit and OffsetFetch name topics by their ids."""
 
-_CHANGES = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
-"""APIs that change the offsets of groups."""
-
 
 class OffsetRequests:
     """The handlers of the offset APIs, in `routes` by API key."""
@@ -149,19 +146,8 @@ class OffsetRequests:
 
     # --- OffsetFetch ------------------------------------------------------------------------------
 
-    def offset_fetch(self, ctx: RequestContext, request: Any) -> Any:
-        """Returns the committed offsets of groups.
-
-        A client may have sent commits just before. Kafka answers them first, so they are in the result.
-        """
-        earlier = [] if ctx.connection is None else ctx.connection.unanswered(_CHANGES)
-        return self._offset_fetch(ctx, request, earlier)
-
-    async def _offset_fetch(
-        self, ctx: RequestContext, request: Any, earlier: list[asyncio.Future[Any]]
-    ) -> Any:
-        if earlier:
-            await asyncio.wait(earlier)
+    async def offset_fetch(self, ctx: RequestContext, request: Any) -> Any:
+        """Returns the committed offsets of groups."""
         if ctx.api_version >= MULTI_GROUP_VERSION:
             groups = request.groups
         else:

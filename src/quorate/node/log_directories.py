@@ -40,7 +40,7 @@ class LogDirectories:
         failed: dict[Path, OSError | LockFileError] = {}
         for directory in self._config.all_dirs:
             try:
-                if not directory.is_dir():
+                if not directory.exists():
                     raise self._not_formatted(directory)
                 lock = DirLock(directory)
                 lock.acquire()

@@ -186,10 +186,10 @@ def load(
 
 def not_formatted(directory: Path, remedy: str | None = None) -> NotFormattedError:
     """The error for a directory without the file. The remedy of the caller says more than the general one."""
-    if directory.is_dir():
+    if directory.exists():
         reason = f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing"
     else:
-        reason = f"the log directory {directory} does not exist or is no directory"
+        reason = f"the log directory {directory} does not exist"
     return NotFormattedError(directory, reason, remedy or "Format it with kafka-storage format")
 
 

@@ -4,6 +4,7 @@ serves HTTP.
 - main: runs one node until a signal or a fault ends it
 - server: KafkaServer, which starts and stops the parts of a node in order
 - log_directories: locks the log directories and checks which are usable
+- format_remedy: the advice for a directory that is not formatted
 - raft_config: the settings of the Raft replica, from the configuration of the node
 - unsupported_configs: refuses settings that this implementation does not support
 - process_setup: limit of open files, standard streams, garbage collector

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorate.config.kafka_config import KafkaConfig
+from quorate.lazy import lazy_module
 from quorate.log.directories import meta_properties
 from quorate.log.directories.lock import DirLock, LockFileError
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
+
+if TYPE_CHECKING:
+    from quorate.node import format_remedy
+else:
+    format_remedy = lazy_module("quorate.node.format_remedy")
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +40,8 @@ class LogDirectories:
         failed: dict[Path, OSError | LockFileError] = {}
         for directory in self._config.all_dirs:
             try:
-                if not directory.is_dir():
-                    raise meta_properties.MetaPropertiesError(
-                        f"the log directory {directory} does not exist or is no directory. "
-                        "Run: kafka-storage format --cluster-id ID --config FILE "
-                        "(with --ignore-formatted if other directories are)"
-                    )
+                if not directory.exists():
+                    raise self._not_formatted(directory)
                 lock = DirLock(directory)
                 lock.acquire()
                 self._locks.append(lock)
@@ -54,6 +57,19 @@ class LogDirectories:
             )
         self._check_metadata_logs(usable)
         return usable
+
+    def identity(self, usable: Sequence[Path]) -> meta_properties.Ensemble:
+        """Reads and checks the identity of the usable directories. Raises MetaPropertiesError, OSError."""
+        config = self._config
+        try:
+            return meta_properties.load(
+                usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir
+            )
+        except meta_properties.NotFormattedError as error:
+            raise self._not_formatted(error.directory) from None
+
+    def _not_formatted(self, directory: Path) -> meta_properties.NotFormattedError:
+        return meta_properties.not_formatted(directory, format_remedy.format_remedy(self._config, directory))
 
     def release(self) -> None:
         """Releases the locks of the directories."""

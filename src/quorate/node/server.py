@@ -32,7 +32,6 @@ from quorate.config.dynamic_configs import NO_DYNAMIC_CONFIGS, effective_value
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip
 from quorate.lazy import lazy_module, lazy_modules
-from quorate.log.directories import meta_properties
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
@@ -140,9 +139,7 @@ class KafkaServer:
             )
             self._http.start(*config.http_listen)
         usable = self._directories.lock()
-        ensemble = meta_properties.load(
-            usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir
-        )
+        ensemble = self._directories.identity(usable)
         self.cluster_id = ensemble.cluster_id
         self._phase("directories checked")
         directory_id = ensemble.directory_ids[config.metadata_log_dir]

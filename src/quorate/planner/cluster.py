@@ -72,6 +72,8 @@ class Broker:
     active: bool = True
     capacity: int | None = None
     """The most bytes that its replicas may have together. None is no limit."""
+    largest: int | None = None
+    """The most bytes that a replica may have that comes to it: the room of one of its disks. None is no limit."""
 
 
 class Cluster:

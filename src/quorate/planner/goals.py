@@ -255,7 +255,8 @@ class Goals:
                 return Obstacle.RACK
             if there and self._keeps_racks and old != UNRACKED and not state.in_rack(p, old, slot):
                 return Obstacle.RACK
-        return None if self.fits(b, state.sizes[p] - freed) else Obstacle.ROOM
+        size = state.sizes[p]
+        return None if self.admits(b, size) and self.fits(b, size - freed) else Obstacle.ROOM
 
     # -- measures
 
@@ -263,6 +264,11 @@ class Goals:
         """Whether a broker has room for more bytes."""
         capacity = self.state.capacity[b]
         return capacity is None or self.state.bytes[b] + more <= capacity
+
+    def admits(self, b: int, size: int) -> bool:
+        """Whether a broker has a disk with room for a replica of this size."""
+        largest = self.state.largest[b]
+        return largest is None or size <= largest
 
     def overflow(self, b: int, load: int) -> int:
         capacity = self.state.capacity[b]

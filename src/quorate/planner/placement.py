@@ -95,13 +95,22 @@ class Placement:
         self._raise(homeless)
 
     def check_room(self, held: Sequence[int]) -> None:
-        """Raises NoPlaceError if a broker has too little room, and now more bytes than it `held` before."""
+        """Raises NoPlaceError if a broker has too little room, and now more bytes than it `held` before, or if it
+        gets a replica for which none of its disks has room."""
         state, goals = self._state, self._goals
+        if any(largest is not None for largest in state.largest):
+            self._raise([slot for slot, b in enumerate(state.broker_of) if self._is_too_large(slot, b)])
         over = {b for b in state.eligible if goals.overflow(b, state.bytes[b]) and state.bytes[b] > held[b]}
         if over:
             came = [slot for slot, b in enumerate(state.broker_of) if b in over and b != state.home[slot]]
             without = set(self._without_room)
             self._raise([slot for slot in came if slot in without] or came)
+
+    def _is_too_large(self, slot: int, b: int) -> bool:
+        state = self._state
+        return b not in (NONE, state.home[slot]) and not self._goals.admits(
+            b, state.sizes[state.partition_of[slot]]
+        )
 
     def _raise(self, slots: Sequence[int]) -> None:
         """Raises NoPlaceError for the partitions of slots that have no place, if there are any."""
@@ -133,11 +142,14 @@ class Placement:
         while heap and len(found) < self._choices:
             entry = heappop(heap)
             popped.append(entry)
-            if entry[1] not in held and self._goals.fits(entry[1], size):
+            if entry[1] not in held and self._has_room(entry[1], size):
                 found.append(entry)
         for entry in popped:
             heappush(heap, entry)
         return found
+
+    def _has_room(self, b: int, size: int) -> bool:
+        return self._goals.admits(b, size) and self._goals.fits(b, size)
 
     def _refresh(self, b: int) -> None:
         """Corrects the entry of a broker, which is among the first few of its heap."""
@@ -161,11 +173,12 @@ class Placement:
             return NONE
         free = [b for b in state.eligible if b not in held]
         size = state.sizes[p]
-        if free and not any(goals.fits(b, size) for b in free):
+        if free and not any(self._has_room(b, size) for b in free):
             self._without_room.append(slot)
         return min(
             free,
             key=lambda b: (
+                not goals.admits(b, size),
                 goals.overflow(b, state.bytes[b] + size),
                 0 if state.rack_of[b] == UNRACKED else state.in_rack(p, state.rack_of[b], slot),
                 self._fill(b),

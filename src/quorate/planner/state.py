@@ -39,6 +39,7 @@ class State:
         self.racks = names
         self.rack_of = [UNRACKED if b.rack is None else names.index(b.rack) for b in brokers]
         self.capacity = [b.capacity for b in brokers]
+        self.largest = [b.largest for b in brokers]
         count = len(brokers)
         self.replicas = [0] * count
         self.bytes = [0] * count

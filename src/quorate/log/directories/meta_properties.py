@@ -41,7 +41,8 @@ class DuplicateDirectoryIdError(MetaPropertiesError):
 class NotFormattedError(MetaPropertiesError):
     """A directory has no file of its identity."""
 
-    def __init__(self, reason: str, remedy: str) -> None:
+    def __init__(self, directory: Path, reason: str, remedy: str) -> None:
+        self.directory = directory
         self.reason = reason
         self.remedy = remedy
         super().__init__(f"{reason}. {remedy}")
@@ -183,13 +184,13 @@ def load(
     return Ensemble(one.cluster_id, one.node_id, ids)
 
 
-def not_formatted(directory: Path) -> NotFormattedError:
-    """The error for a directory without the file."""
-    return NotFormattedError(
-        f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing",
-        "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other "
-        "directories are)",
-    )
+def not_formatted(directory: Path, remedy: str | None = None) -> NotFormattedError:
+    """The error for a directory without the file. The remedy of the caller says more than the general one."""
+    if directory.exists():
+        reason = f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing"
+    else:
+        reason = f"the log directory {directory} does not exist"
+    return NotFormattedError(directory, reason, remedy or "Format it with kafka-storage format")
 
 
 def problems(

@@ -23,6 +23,7 @@ from quorate.log.files import fsync_directory
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.node.storage.dynamic_voters import DynamicVoter
+from quorate.node.storage.old_metadata import old_metadata_files
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import random_uuid
@@ -236,21 +237,17 @@ def _check_no_old_log(directory: Path) -> None:
     The new node would take it for its own, although it may be another cluster's. The files of an
     interrupted format are no such log.
     """
-    folder = directory / METADATA_DIRECTORY
     try:
-        names = sorted(p.name for p in folder.iterdir())
-    except FileNotFoundError:
-        return
+        old = old_metadata_files(directory)
     except OSError as e:
         raise FormatError(f"Log directory {directory} cannot be looked into ({_error_text(e)})") from e
-    old = [name for name in names if name.endswith((".log", ".checkpoint")) or name == "quorum-state"]
-    if not old or old == [bootstrap.FIRST_SNAPSHOT_NAME]:
+    if not old:
         return
     shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
     raise FormatError(
         f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node "
         f"that ran before ({METADATA_DIRECTORY}: {shown}), which the new node would take for its "
-        f"own. If that is another cluster's, or nobody needs it, move {folder} away and format again; if "
+        f"own. If that is another cluster's, or nobody needs it, move {directory / METADATA_DIRECTORY} away and format again; if "
         f"it is this node's, restore {meta_properties.FILE_NAME} instead"
     )
 

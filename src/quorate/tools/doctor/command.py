@@ -54,7 +54,7 @@ def _file(path: Path, *, deep: bool, only: bool) -> report.Report:
     findings, kafka = list(of_file.findings), of_file.kafka
     checked: tuple[Path, ...] = ()
     if of_file.config is not None and not only:
-        node = directories.of_config(of_file.config)
+        node = directories.of_config(of_file.config, path)
         of_directories = directories.check_directories(node, deep=deep)
         findings += of_directories.findings
         if not any(finding.code == "in-use" for finding in of_directories.findings):

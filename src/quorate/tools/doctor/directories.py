@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.dataclass import dataclass
-from quorate.lazy import lazy_module
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.directories import clean_shutdown, meta_properties
 from quorate.log.directories.lock import DirLock
 from quorate.log.directories.meta_properties import MetaProperties, MetaPropertiesError
@@ -28,10 +28,10 @@ from quorate.tools.doctor.partitions import (
 if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.metadata.image import MetadataImage
-    from quorate.node import raft_config
+    from quorate.node import format_remedy, raft_config
     from quorate.tools.shell import source
 else:
-    raft_config = lazy_module("quorate.node.raft_config")
+    format_remedy, raft_config = lazy_modules("quorate.node", "format_remedy", "raft_config")
     source = lazy_module("quorate.tools.shell.source")
 
 _RUNTIME = "java.lang.RuntimeException"
@@ -44,6 +44,8 @@ class NodeDirectories:
     directories: Sequence[Path]
     metadata_directory: Path
     config: KafkaConfig | None = None
+    file: Path | None = None
+    """The properties file."""
 
 
 @dataclass(slots=True)
@@ -62,9 +64,9 @@ def of_path(path: Path) -> NodeDirectories:
     return NodeDirectories([directory], directory)
 
 
-def of_config(config: KafkaConfig) -> NodeDirectories:
-    """The directories of a configuration."""
-    return NodeDirectories(config.all_dirs, config.metadata_log_dir, config)
+def of_config(config: KafkaConfig, file: Path | None = None) -> NodeDirectories:
+    """The directories of a configuration, which is in this file."""
+    return NodeDirectories(config.all_dirs, config.metadata_log_dir, config, file)
 
 
 def check_directories(node: NodeDirectories, *, deep: bool) -> DirectoriesReport:
@@ -80,7 +82,7 @@ def check_directories(node: NodeDirectories, *, deep: bool) -> DirectoriesReport
             findings.append(_broken_meta(directory, error))
             continue
         if readable[directory] is None:
-            findings.append(_unformatted(directory))
+            findings.append(_unformatted(node, directory))
     known = {directory: meta for directory, meta in readable.items() if meta is not None}
     node_id = None if node.config is None else node.config.node_id
     findings += _identity_findings(node, known, node_id)
@@ -163,14 +165,18 @@ def _broken_meta(directory: Path, error: Exception) -> Finding:
     )
 
 
-def _unformatted(directory: Path) -> Finding:
+def _unformatted(node: NodeDirectories, directory: Path) -> Finding:
+    if node.config is not None:
+        remedy = format_remedy.format_remedy(node.config, directory, node.file)
+    else:
+        remedy = format_remedy.restore_remedy(directory) or (
+            "the command to format it depends on the quorum: quorate doctor with the properties file names it"
+        )
     if not directory.exists():
         text = f"the log directory {directory} does not exist"
-        remedy = (
-            "correct log.dirs, mount the disk, or run: kafka-storage format --cluster-id ID --config FILE"
-        )
+        remedy = f"correct log.dirs, or mount the disk. If the directory is new: {remedy}"
         return Finding(Severity.ERROR, "missing-directory", directory, text, remedy)
-    error = meta_properties.not_formatted(directory)
+    error = meta_properties.not_formatted(directory, remedy)
     return Finding(Severity.ERROR, "not-formatted", directory, error.reason, error.remedy)
 
 

@@ -89,7 +89,7 @@ class Decommission:
         if self.broker in cluster.controllers and cluster.metadata_version >= FIRST_CONTROLLER_UNREGISTRATION:
             steps.append(Step("unregister-controller", f"unregister controller {self.broker}", self.broker))
         steps.append(Step("unregister", f"unregister {name}", self.broker))
-        return OperationPlan(tuple(steps), notes=self._notes(cluster, moves.received(ready), can_cordon))
+        return OperationPlan(tuple(steps), notes=self._notes(cluster, moves, ready, can_cordon))
 
     def _without_registration(self, cluster: Cluster) -> OperationPlan:
         """The plan for an id that is not registered. Nothing is left to do unless it is a controller's."""
@@ -222,12 +222,19 @@ class Decommission:
         return moves
 
     def _notes(
-        self, cluster: Cluster, received: Mapping[int, tuple[int, int]], can_cordon: bool
+        self, cluster: Cluster, moves: Moves, ready: list[Partition], can_cordon: bool
     ) -> tuple[str, ...]:
         notes = []
+        received = moves.received(ready)
         for broker, (replicas, held) in sorted(received.items()):
             size = f", {held:,} bytes" if held else ""
             notes.append(f"broker {broker} gets {counted(replicas, 'replica')}{size}")
+        for broker, size_bytes in sorted(moves.beyond_a_volume(cluster, ready).items()):
+            notes.append(
+                f"not every directory of broker {broker} has room for {size_bytes:,} bytes, and it places a replica in "
+                "the one with the fewest replicas: watch it (kafka-log-dirs --describe), or move these replicas with "
+                "log_dirs (kafka-reassign-partitions)"
+            )
         others = sum(voter.id != self.broker for voter in cluster.voters)
         if others < min(3, len(cluster.voters)):
             notes.append(f"the metadata quorum then has {counted(others, 'voter')}, and tolerates no failure")

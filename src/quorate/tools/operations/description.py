@@ -49,6 +49,8 @@ class Broker:
     """Its dynamic configuration, without the default of all brokers."""
     capacity: int | None = None
     """The most bytes that its replicas can have together, until its disks are full. None if unknown."""
+    rooms: tuple[int, ...] | None = None
+    """How many bytes of new replicas each of its volumes has room for, the largest first. None if unknown."""
 
     @property
     def active(self) -> bool:

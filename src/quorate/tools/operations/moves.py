@@ -1,7 +1,8 @@
 """Other brokers for the replicas of a broker that leaves, as `quorate.planner` chooses them for a drain.
 
 Its goals hold: no two replicas on a broker, as many racks as before, no more bytes than a broker has room for, and
-then even loads. Here its input is made from the description of the cluster, and its errors become refusals.
+then even loads. Here its input is made from the description of the cluster, and its errors become refusals. A replica
+lies in one directory, so what a broker gets must also fit into its volumes one by one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from quorate.tools.operations.description import Broker, Cluster, Partition, cou
 from quorate.tools.operations.plan import Refusal
 
 Replicas = tuple[int, ...]
+
+MOST_PLANS = 20
+"""How often a plan is made anew, with less room where the replicas did not fit into single volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,23 @@ class Moves:
                 found[broker] = replicas + 1, size + p.size
         return found
 
+    def beyond_a_volume(self, cluster: Cluster, partitions: Iterable[Partition]) -> dict[int, int]:
+        """Returns the brokers not all of whose volumes have room for each replica that comes, and the bytes of the
+        largest that has none in one of them."""
+        found: dict[int, int] = {}
+        for p in partitions:
+            for b in set(self.after[p.tp]) - set(p.target):
+                rooms = cluster.brokers[b].rooms
+                if rooms and p.size > min(rooms):
+                    found[b] = max(p.size, found.get(b, 0))
+        return found
+
+
+_MORE_ROOM = (
+    "add disks or brokers, delete data (kafka-topics --delete, kafka-delete-records), or give a higher "
+    "--disk-limit"
+)
+
 
 def _is_usable(broker: Broker | None) -> bool:
     return broker is not None and broker.active and not broker.cordoned
@@ -53,22 +74,71 @@ def _is_usable(broker: Broker | None) -> bool:
 
 def plan_moves(cluster: Cluster, broker_id: int, *, rack_aware: bool) -> Moves:
     """Plans the moves of all replicas from a broker. A reassignment in progress counts as completed."""
+    leaving = [p for p in cluster.partitions.on(broker_id) if broker_id in p.target]
+    if not any(_is_usable(b) for b in cluster.brokers.values() if b.id != broker_id):
+        return Moves(refusals=(_no_broker(broker_id, leaving, []),))
+    capacity = {b.id: b.capacity for b in cluster.brokers.values()}
+    for _ in range(MOST_PLANS):
+        try:
+            plan = make_plan(
+                _planner_cluster(cluster, capacity, rack_aware=rack_aware),
+                Request(drain=frozenset({broker_id})),
+            )
+        except planner.NoPlaceError as error:
+            return Moves(refusals=tuple(_no_place(cluster, broker_id, error)))
+        found = {TopicPartition(*plan.name(p)): tuple(plan.replicas(p)) for p in plan.moves}
+        before = {tp: cluster.partitions[tp].target for tp in found}
+        moves = Moves(before, found, tuple(_fewer_racks(cluster, broker_id, plan)))
+        too_much = _without_volume(cluster, moves)
+        if not too_much:
+            return moves
+        for b, fitting in too_much.items():
+            capacity[b] = _held(cluster, b) + fitting
+    rooms = ", ".join(_room(cluster, b) for b in sorted(too_much))
+    return Moves(refusals=(Refusal(f"the replicas do not fit into single directories: {rooms}", _MORE_ROOM),))
+
+
+def _planner_cluster(
+    cluster: Cluster, capacity: Mapping[int, int | None], *, rack_aware: bool
+) -> planner.Cluster:
     builder = planner.ClusterBuilder(
-        planner.Broker(b.id, b.rack if rack_aware else None, _is_usable(b), b.capacity)
+        planner.Broker(
+            b.id,
+            b.rack if rack_aware else None,
+            _is_usable(b),
+            capacity[b.id],
+            max(b.rooms or (), default=None),
+        )
         for b in cluster.brokers.values()
     )
     for p in cluster.partitions:
         builder.add(p.tp.topic, p.tp.partition, p.target, p.leader, p.size)
-    leaving = [p for p in cluster.partitions.on(broker_id) if broker_id in p.target]
-    if not any(_is_usable(b) for b in cluster.brokers.values() if b.id != broker_id):
-        return Moves(refusals=(_no_broker(broker_id, leaving, []),))
-    try:
-        plan = make_plan(builder.build(), Request(drain=frozenset({broker_id})))
-    except planner.NoPlaceError as error:
-        return Moves(refusals=tuple(_no_place(cluster, broker_id, error)))
-    found = {TopicPartition(*plan.name(p)): tuple(plan.replicas(p)) for p in plan.moves}
-    before = {tp: cluster.partitions[tp].target for tp in found}
-    return Moves(before, found, tuple(_fewer_racks(cluster, broker_id, plan)))
+    return builder.build()
+
+
+def _without_volume(cluster: Cluster, moves: Moves) -> dict[int, int]:
+    """Returns the brokers whose new replicas do not fit into their volumes one by one, and how many bytes do."""
+    coming: dict[int, list[int]] = {}
+    for tp, after in moves.after.items():
+        for b in set(after) - set(moves.before[tp]):
+            coming.setdefault(b, []).append(cluster.partitions[tp].size)
+    found = {}
+    for b, sizes in coming.items():
+        rooms = cluster.brokers[b].rooms
+        if rooms is not None and (fitting := _fitting(sizes, rooms)) < sum(sizes):
+            found[b] = fitting
+    return found
+
+
+def _fitting(sizes: Iterable[int], rooms: Iterable[int]) -> int:
+    """The bytes of those replicas that have a place, the largest first, each in the fullest volume with room."""
+    left, placed = list(rooms), 0
+    for size in sorted(sizes, reverse=True):
+        with_room = [n for n, room in enumerate(left) if room >= size]
+        if with_room:
+            left[min(with_room, key=left.__getitem__)] -= size
+            placed += size
+    return placed
 
 
 def _no_place(cluster: Cluster, broker_id: int, error: planner.NoPlaceError) -> Iterable[Refusal]:
@@ -85,15 +155,21 @@ def _no_place(cluster: Cluster, broker_id: int, error: planner.NoPlaceError) -> 
         rooms = ", ".join(_room(cluster, b) for b in brokers)
         yield Refusal(
             f"no other broker has room for the replica of {names} with {size:,} bytes: {rooms}",
-            "add disks or brokers, or delete data (kafka-topics --delete, kafka-delete-records)",
+            _MORE_ROOM,
         )
 
 
 def _room(cluster: Cluster, broker_id: int) -> str:
-    held = sum(p.size for p in cluster.partitions.on(broker_id) if broker_id in p.target)
-    capacity = cluster.brokers[broker_id].capacity
-    assert capacity is not None  # or it would have room
-    return f"broker {broker_id} has room for {max(0, capacity - held):,}"
+    broker = cluster.brokers[broker_id]
+    if broker.rooms and len(broker.rooms) > 1:
+        return f"broker {broker_id} has directories with room for {', '.join(f'{room:,}' for room in broker.rooms)}"
+    assert broker.capacity is not None  # or it would have room
+    return f"broker {broker_id} has room for {max(0, broker.capacity - _held(cluster, broker_id)):,}"
+
+
+def _held(cluster: Cluster, broker_id: int) -> int:
+    """The bytes of the replicas of a broker, after the reassignments in progress."""
+    return sum(p.size for p in cluster.partitions.on(broker_id) if broker_id in p.target)
 
 
 def _no_broker(broker_id: int, partitions: Sequence[Partition], usable: Sequence[int]) -> Refusal:

@@ -42,7 +42,7 @@ from quorate.tools.operations.description import (
     Start,
 )
 from quorate.tools.operations.registrations import registrations_since
-from quorate.tools.plan.log_dirs import capacity_of
+from quorate.tools.plan.log_dirs import capacity_of, rooms_of
 from quorate.tools.reassign.throttles import TOPIC_LEVEL
 from quorate.tools.shell.nodes import Control
 from quorate.tools.shell.source import Replay, Timeline
@@ -75,6 +75,7 @@ class Observer:
         """The times of registrations before the snapshot, by incarnation id."""
         self._static_min_isr = 1
         self._log_dirs: dict[int, list[LogDirDescription]] = {}
+        self._disk_limit: float = getattr(args, "disk_limit", 1.0)
         self._described_from: tuple[object, ...] = ()
         self._partitions = Partitions()
 
@@ -261,6 +262,7 @@ class Observer:
 
     def _broker(self, found: BrokerRegistration, image: MetadataImage) -> Broker:
         host, port = _first(found.listeners)
+        log_dirs = self._log_dirs.get(found.id, [])
         return Broker(
             id=found.id,
             start=self._start(found.incarnation_id, found.epoch, found.start_time_ms),
@@ -273,7 +275,8 @@ class Observer:
             cordoned=not found.has_uncordoned_directory,
             features=found.features,
             config=dict(image.configs.broker(found.id)),
-            capacity=capacity_of(self._log_dirs.get(found.id, []), disk_limit=1.0),
+            capacity=capacity_of(log_dirs, self._disk_limit),
+            rooms=rooms_of(log_dirs, self._disk_limit),
         )
 
     def _controller(self, found: ControllerRegistration) -> Controller:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_modules
+from quorate.tools.plan.options import percent
 from quorate.tools.times import epoch_ms, parse_datetime
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ def add_operations(commands_of_quorate: Any) -> None:
     decommission.add_argument(
         "--max-moves", type=positive, default=DEFAULT_MOVES, metavar="NUMBER",
         help=f"how many partitions move at once ({DEFAULT_MOVES})",
+    )  # fmt: skip
+    decommission.add_argument(
+        "--disk-limit", type=percent, default=0.8, metavar="PERCENT",
+        help="how full the moves may make the disks of a broker, each for itself (80)",
     )  # fmt: skip
     decommission.add_argument(
         "--disable-rack-aware", action="store_true", help="ignore the racks of the brokers"

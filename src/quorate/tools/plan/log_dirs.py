@@ -76,10 +76,30 @@ def capacity_of(directories: list[LogDirDescription], disk_limit: float) -> int 
     `disk_limit` is how full the disks of a broker may be, as a fraction. Directories with equal figures are taken for
     directories of one volume. What others than replicas have written to it counts.
     """
-    healthy = [directory for directory in directories if directory.error is None]
-    if not healthy or any(directory.total_bytes < 0 for directory in healthy):
+    healthy = _healthy(directories)
+    if healthy is None:
         return None
-    volumes = {(directory.total_bytes, directory.usable_bytes) for directory in healthy}
     held = sum(replica.size for directory in healthy for replica in directory.replicas.values())
-    room = sum(usable - round(total * (1 - disk_limit)) for total, usable in volumes)
-    return max(0, held + room)
+    return max(0, held + sum(_rooms(healthy, disk_limit)))
+
+
+def rooms_of(directories: list[LogDirDescription], disk_limit: float) -> tuple[int, ...] | None:
+    """Returns how many bytes of new replicas each volume of a broker has room for, the largest first, or None if
+    the broker does not tell. Volumes whose directories are all cordoned get no replicas."""
+    healthy = _healthy(directories)
+    if healthy is None:
+        return None
+    rooms = _rooms([directory for directory in healthy if not directory.cordoned], disk_limit)
+    return tuple(sorted((max(0, room) for room in rooms), reverse=True))
+
+
+def _healthy(directories: list[LogDirDescription]) -> list[LogDirDescription] | None:
+    """The directories that are online, or None if there is none, or one of an unknown size."""
+    healthy = [directory for directory in directories if directory.error is None]
+    return None if any(directory.total_bytes < 0 for directory in healthy) else healthy or None
+
+
+def _rooms(directories: list[LogDirDescription], disk_limit: float) -> list[int]:
+    """The bytes until each volume is as full as it may be. Below 0 it is already too full."""
+    volumes = {(directory.total_bytes, directory.usable_bytes) for directory in directories}
+    return [usable - round(total * (1 - disk_limit)) for total, usable in volumes]

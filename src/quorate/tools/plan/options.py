@@ -53,11 +53,11 @@ def add_plan(commands: Any) -> None:
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
     add(
-        "--tolerance", type=_percent, default=0.05, metavar="PERCENT",
+        "--tolerance", type=percent, default=0.05, metavar="PERCENT",
         help="how far a broker may be from its fair share (5)",
     )  # fmt: skip
     add(
-        "--disk-limit", type=_percent, default=0.8, metavar="PERCENT",
+        "--disk-limit", type=percent, default=0.8, metavar="PERCENT",
         help="how full a plan may make the disks of a broker (80)",
     )  # fmt: skip
     add(
@@ -105,7 +105,8 @@ def _positive(text: str) -> int:
     return value
 
 
-def _percent(text: str) -> float:
+def percent(text: str) -> float:
+    """Parses a percentage as a fraction. Raises ArgumentTypeError, ValueError."""
     value = float(text.removesuffix("%"))
     if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{text}: 0 to 100")

@@ -74,6 +74,11 @@ def test_filters_of_offsets_types_and_snapshots_narrow_the_read() -> None:
     assert pushed(d.EqualTo(offset, 1)).bounds == Bounds(3, 2)
     assert pushed(d.In(kind, ("A", "B")), d.EqualTo(kind, "B")).selection.types == {"B"}
     assert pushed(d.IsNull(("snapshot",))).snapshots == "none"
+    assert not pushed(d.IsNotNull(("snapshot",))).log
+    above = pushed(d.GreaterThan(offset, 4))
+    assert [above.may_have(end) for end in (0, 5, 6, 99)] == [False, False, True, True]
+    below = pushed(d.LessThan(offset, 4))
+    assert [below.may_have(end) for end in (0, 4, 5)] == [True, True, False]
     assert pushed(d.Not(d.EqualTo(kind, "B")), d.EqualTo(("key",), "k")) == pushed()
 
 

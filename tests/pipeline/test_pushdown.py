@@ -157,3 +157,23 @@ def test_random_filters_find_the_same_rows_as_without_push_down(log: Path, seed:
         if rng.random() < 0.3:
             given["endOffset"] = str(rng.randrange(60))
         check(given, [any_filter(rng) for _ in range(rng.randint(1, 3))])
+
+
+@pytest.mark.parametrize(
+    ("found", "suffixes"),
+    [
+        ([d.GreaterThanOrEqual(("offset",), 1 << 40)], set()),
+        ([d.LessThan(("offset",), 1)], {".log"}),
+        ([d.IsNotNull(("snapshot",))], {".checkpoint"}),
+        ([d.IsNull(("snapshot",))], {".log"}),
+        ([d.In(("type",), ("TOPIC_RECORD",))], {".log", ".checkpoint"}),
+    ],
+)
+def test_files_without_a_row_that_a_filter_leaves_are_not_opened(
+    log: Path, found: list[Any], suffixes: set[str]
+) -> None:
+    reader = FilteringReader(parse_options({"path": str(log)}))
+    list(reader.pushFilters(found))
+    paths = [Path(part.path) for task in reader.partitions() for part in task.parts]
+    last = max(log.glob("*.log"))  # where it ends is not known before it is read
+    assert {path.suffix for path in paths if path != last} == suffixes

@@ -24,14 +24,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
 def decoded(spark: SparkSession, values: Format, lines: list[bytes | None]) -> list[Any]:
     """The value of each line as a dictionary, or the reason why there is none."""
-    schema = "number INT, line BINARY"
+    schema = "number INT, value BINARY"
     rows = spark.createDataFrame([(n, line and bytearray(line)) for n, line in enumerate(lines)], schema)
-    found = values.decode(f.col("line"))
-    assert found.reason is not None
-    rows = rows.select("number", found.value.alias("value"), found.reason.alias("reason"))
-    by_number = {row["number"]: row.asDict(recursive=True) for row in rows.collect()}
-    assert all(row["value"] is None or row["reason"] is None for row in by_number.values())
-    return [by_number[n]["reason"] or by_number[n]["value"] for n in range(len(lines))]
+    found = values.decode(rows)
+    assert found.columns == ["number", "value", "decoded", "reason"]
+    by_number = {row["number"]: row.asDict(recursive=True) for row in found.collect()}
+    assert all(row["decoded"] is None or row["reason"] is None for row in by_number.values())
+    return [by_number[n]["reason"] or by_number[n]["decoded"] for n in range(len(lines))]
 
 
 def test_a_json_object_becomes_columns_and_what_does_not_fit_is_poison(spark: SparkSession) -> None:
@@ -73,6 +72,14 @@ def test_json_within_json_is_read_whole_or_not_at_all(spark: SparkSession) -> No
     values = JsonFormat(struct(o=struct(x=INT), l=t.ArrayType(INT), d=t.DateType()))
     found = decoded(spark, values, list(lines))
     assert dict(zip(lines, found, strict=True)) == lines
+
+
+def test_a_text_is_parsed_once_for_all_that_is_asked_of_it(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(bytearray(b"{}"),)], "value BINARY")
+    found = JsonFormat(struct(id=LONG)).decode(rows).observe("all", f.count("reason")).where("reason IS NULL")
+    plan = found.select("decoded")._jdf.queryExecution().executedPlan().toString()
+    # The reasons of poison are parsed field by field, and only if there is no value.
+    assert plan.count("from_json") - plan.count("id is not bigint") == 1, plan
 
 
 AVRO = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +15,13 @@ from pyspark.sql import types as t
 
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import TopicPartition
-from quorate.pipeline.tables.lake import LakeError
+from quorate.pipeline.tables.lake import LakeConflictError, LakeError
 from quorate.pipeline.topics.formats import JsonFormat, RawFormat
 from quorate.pipeline.topics.positions import Position, Positions
 from quorate.pipeline.topics.tables import TopicTables
 from quorate.protocol.uuids import uuid_text
 from quorate.testing import KafkaCluster
+from quorate.tools.lake.pipeline import main
 from tests.support.cluster import wait_for
 
 from .topic_lake import (
@@ -118,6 +120,44 @@ def test_a_run_that_ended_at_its_commit_of_records_is_continued_without_a_loss_o
     assert [offset for offset, _, _ in poison_of(lake, topic)] == [1, 3]
 
 
+def test_a_batch_without_poison_is_read_from_the_brokers_once(
+    lake: Lake, brokers: KafkaCluster, admin: AdminClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(brokers, topic, [b'{"n": 0}', None, b'{"n": 2}'])
+    original = TopicTables._append
+
+    def expiring(self: TopicTables, table: str, *arguments: Any) -> None:
+        original(self, table, *arguments)
+        if table.startswith("topic_records/"):
+            assert admin.delete_records({TopicPartition(topic, 0): 3}) == {TopicPartition(topic, 0): 3}
+
+    monkeypatch.setattr(TopicTables, "_append", expiring)
+    [said] = run(lake, brokers, topic, values=JsonFormat(struct(n=INT)))
+    assert said.startswith(f"{topic}: 3 offsets (0: 0 to 2)")
+    assert [offset for _, offset, _ in records(lake, topic)] == [0, 1, 2]
+    assert poison_of(lake, topic) == []
+
+
+def test_two_runs_with_two_schemas_at_once_keep_each_record_once(
+    lake: Lake, brokers: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(brokers, topic, [b'{"n": 0}', b'{"n": "x"}', b"bad"])
+    original = TopicTables._append
+    other = TopicTables(lake, "c", brokers.bootstrap_servers, {}, JsonFormat(struct(n=INT)))
+
+    def overtaken(self: TopicTables, table: str, position: Position, *arguments: Any) -> None:
+        if table.startswith("topic_records/"):
+            monkeypatch.setattr(TopicTables, "_append", original)
+            rows = other._records(position, other._rows(position))
+            original(other, table, position, rows)  # and the other run is killed
+        original(self, table, position, *arguments)
+
+    monkeypatch.setattr(TopicTables, "_append", overtaken)
+    run(lake, brokers, topic, values=JsonFormat(struct(n=TEXT)))
+    assert [offset for _, offset, _ in records(lake, topic)] == [0]
+    assert [offset for offset, _, _ in poison_of(lake, topic)] == [1, 2]
+
+
 def test_a_batch_that_another_schema_had_begun_has_each_record_once(
     lake: Lake, brokers: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +194,41 @@ def test_of_two_runs_at_once_both_end_and_nothing_is_doubled(
     assert len(other[0]) == 1
     assert said[0] == "another run has written to the lake meanwhile; continuing from there"
     assert records(lake, topic) == expected(numbers(0, 6))
+
+
+def test_compaction_joins_the_files_of_topics_and_a_run_goes_on(
+    lake: Lake, brokers: KafkaCluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for first in (0, 2):
+        produce(brokers, topic, numbers(first, first + 2))
+        run(lake, brokers, topic)
+    assert main(["compact", "--lake", lake.folder, "--retain-hours", "0", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert " are small and joined" in said
+    assert f"topic_records/{topic}: 1 files, " in said
+    for table in (f"topic_records/{topic}", "topic_positions"):
+        assert len(list(Path(lake.path(table)).rglob("part-*.parquet"))) == 1
+    produce(brokers, topic, numbers(4, 6))
+    run(lake, brokers, topic)
+    assert records(lake, topic) == expected(numbers(0, 6))
+
+
+def test_positions_are_read_once_though_other_clusters_write_theirs_meanwhile(lake: Lake) -> None:
+    ours, same, other = Positions(lake, "c"), Positions(lake, "c"), Positions(lake, "d")
+    first = Position("orders", "id").with_partitions({0: 3}).planned({0: 7})
+    loads: list[Positions] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Positions, "load", loads.append)
+        ours.save([first])
+        other.save([first])
+        other.save([first.confirmed()])
+        ours.save([first.confirmed()])
+        with pytest.raises(LakeConflictError, match="another run has written to the lake meanwhile"):
+            same.save([first])
+    assert loads == []
+    for written in (ours, other):
+        assert written.known == {"id": first.confirmed()}
+    assert Positions(lake, "c").known == Positions(lake, "d").known == ours.known
 
 
 def test_a_batch_that_was_taken_back_is_not_appended_by_a_slower_run(lake: Lake) -> None:

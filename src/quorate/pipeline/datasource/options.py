@@ -80,11 +80,22 @@ class Options:
     starting: StartingOffset = Start.EARLIEST
     max_offsets: int | None = None
     complete: bool = False
+    log: bool = True
+    """Whether filters leave rows of the log, and not only those of snapshots."""
+    snapshot_bounds: Bounds = EVERYTHING
+    """What filters say about the offsets of the rows of snapshots. `startOffset` and `endOffset` are not about them."""
 
     @property
     def offsets_per_task(self) -> int:
         """The records of a quorum's log that one task reads."""
         return max(1, self.slice_bytes // _RECORD_BYTES)
+
+    def may_have(self, snapshot_end_offset: int) -> bool:
+        """Whether filters may leave rows of a snapshot. All of them have its last offset."""
+        offset, bounds = snapshot_end_offset - 1, self.snapshot_bounds
+        return bounds.first_offset <= max(0, offset) and (
+            bounds.end_offset is None or offset < bounds.end_offset
+        )
 
     def with_columns(self, columns: str) -> Options:
         """The options with the columns of a schema."""

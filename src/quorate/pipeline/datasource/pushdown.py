@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     IsNull,
     LessThan,
     LessThanOrEqual,
@@ -36,6 +37,8 @@ def push_filters(options: Options, filters: Iterable[Filter]) -> Options:
                 options = _with_types(options, {name for name in names if isinstance(name, str)})
             case IsNull(("snapshot",)):
                 options = replace(options, snapshots="none")
+            case IsNotNull(("snapshot",)):
+                options = replace(options, log=False)
             case EqualTo(("timestamp",), datetime() as value):
                 options = replace(options, bounds=_times(_times(options.bounds, value, -1), value, 1))
             case GreaterThan(("timestamp",), value) | GreaterThanOrEqual(("timestamp",), value):
@@ -43,7 +46,11 @@ def push_filters(options: Options, filters: Iterable[Filter]) -> Options:
             case LessThan(("timestamp",), value) | LessThanOrEqual(("timestamp",), value):
                 options = replace(options, bounds=_times(options.bounds, value, 1))
             case _:
-                options = replace(options, bounds=_offsets(options.bounds, found))
+                options = replace(
+                    options,
+                    bounds=_offsets(options.bounds, found),
+                    snapshot_bounds=_offsets(options.snapshot_bounds, found),
+                )
     return options
 
 

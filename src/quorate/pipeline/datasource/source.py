@@ -72,11 +72,12 @@ class MetadataLogReader(DataSourceReader):
             return [RangeTask(wanted) for wanted in found if wanted is not None] or [FileTask([])]
         copies = find_copies(options.paths, options.files)
         layout = merge(copies)
-        snapshots = layout.chosen_snapshots(options.snapshots)
+        chosen = layout.chosen_snapshots(options.snapshots)
+        snapshots = [snapshot for snapshot in chosen if options.may_have(snapshot.end_offset)]
         if options.complete:
             layout.check_complete(self._asked.bounds.first_offset, self._asked.snapshots)
         parts = slices(
-            layout,
+            layout if options.log else replace(layout, segments=()),
             snapshots=snapshots,
             start_offset=options.bounds.first_offset,
             end_offset=options.bounds.end_offset,
@@ -92,7 +93,8 @@ class MetadataLogReader(DataSourceReader):
 
 class FilteringReader(MetadataLogReader):
     """A reader that uses the filters of the query. Spark refuses a reader with this method unless
-    `spark.sql.python.filterPushdown.enabled` is true, so it is a class and an option of its own."""
+    `spark.sql.python.filterPushdown.enabled` is true. And Spark 4.1 reuses the reader with the filters of one query for
+    the next queries of the same DataFrame. So it is a class and an option of its own, off by default."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Uses what filters say about offsets, times and types to read less. Spark evaluates them again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -34,9 +34,9 @@ class Files:
     """The files that would be joined with others."""
 
 
-def files(lake: Lake) -> Iterator[Files]:
-    """The files of each table that exists."""
-    for table in (EVENTS, *ENTITIES):
+def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
+    """The files of each table that exists, of those of metadata and of others."""
+    for table in (EVENTS, *ENTITIES, *others):
         if not lake.exists(table):
             continue
         found = DataFrame(lake.snapshot(table).allFiles().toDF(), lake.spark)

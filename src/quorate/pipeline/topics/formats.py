@@ -7,52 +7,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
+DECODED: Final = "decoded"
+REASON: Final = "reason"
+
 _CORRUPT = "__corrupt"
 """The field in which Spark puts the text of an object that does not fit the schema."""
 
+_PARSED = "__parsed"
+
 _WRAPPER = "__record"
-
-
-class Decoded(NamedTuple):
-    """The values of records."""
-
-    value: Column
-    """The decoded value. Null without an error if the record has none."""
-    reason: Column | None
-    """Why the value did not decode, or null. None if all values decode."""
 
 
 class Format(Protocol):
     """A format of values."""
 
+    has_poison: bool
+    """Whether there are values that do not decode."""
+
     def kind(self, spark: SparkSession) -> DataType:
         """The type of the decoded value."""
         ...
 
-    def decode(self, value: Column) -> Decoded:
-        """Decodes a column of bytes."""
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """The rows with two more columns. `decoded` is their decoded value, null if the record has none. `reason` says
+        why the value does not decode, or is null."""
         ...
 
 
 class RawFormat:
     """The bytes of the value."""
 
+    has_poison = False
+
     def kind(self, spark: SparkSession) -> DataType:
         return BinaryType()
 
-    def decode(self, value: Column) -> Decoded:
-        return Decoded(value, None)
+    def decode(self, rows: DataFrame) -> DataFrame:
+        return rows.select("*", f.col("value").alias(DECODED), f.lit(None).cast("string").alias(REASON))
 
 
 class JsonFormat:
     """A JSON object with the fields of a schema. A field that it lacks is null, and others are left out."""
+
+    has_poison = True
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
@@ -60,12 +64,17 @@ class JsonFormat:
     def kind(self, spark: SparkSession) -> DataType:
         return self._schema
 
-    def decode(self, value: Column) -> Decoded:
+    def decode(self, rows: DataFrame) -> DataFrame:
+        value, parsed = f.col("value"), f.col(_PARSED)
         text = value.cast("string")
-        parsed = _parse(text, self._schema.fields)
         good = parsed.isNotNull() & parsed[_CORRUPT].isNull() & f.is_valid_utf8(text) & _is_one_value(text)
         decoded = f.struct(*[parsed[field.name].alias(field.name) for field in self._schema.fields])
-        return Decoded(f.when(good, decoded), f.when(value.isNotNull() & ~good, self._reason(text)))
+        # A column of its own, so that each text is parsed once for all that is asked of it.
+        return rows.select("*", _parse(text, self._schema.fields).alias(_PARSED)).select(
+            *rows.columns,
+            f.when(good, decoded).alias(DECODED),
+            f.when(value.isNotNull() & ~good, self._reason(text)).alias(REASON),
+        )
 
     def _reason(self, text: Column) -> Column:
         """Why a text is not an object of the schema."""
@@ -102,6 +111,8 @@ class AvroFormat:
     the same topic, which Avro's rules of schema resolution turn into the first one.
     """
 
+    has_poison = True
+
     def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
         # Spark decodes a damaged value into a struct of nulls. The wrapper, which takes no byte, tells it apart from a
         # record whose fields are null.
@@ -113,11 +124,11 @@ class AvroFormat:
     def kind(self, spark: SparkSession) -> DataType:
         return spark.range(0).select(self._decoded(f.lit(b"")).alias("value")).schema["value"].dataType
 
-    def decode(self, value: Column) -> Decoded:
-        decoded = self._decoded(value)
-        return Decoded(
-            decoded,
-            f.when(value.isNotNull() & decoded.isNull(), f.lit("not a record of the Avro schema")),
+    def decode(self, rows: DataFrame) -> DataFrame:
+        poison = f.col("value").isNotNull() & f.col(DECODED).isNull()
+        reason = f.when(poison, f.lit("not a record of the Avro schema"))
+        return rows.select("*", self._decoded(f.col("value")).alias(DECODED)).select(
+            "*", reason.alias(REASON)
         )
 
     def _decoded(self, value: Column) -> Column:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -102,11 +103,14 @@ class Positions:
         self._cluster = cluster
         self._application = f"{APPLICATION}/{cluster}"
         self._revision = 0
+        self._version = -1
+        """The version of the table, of which the revision counts the commits of this cluster."""
         self.known: dict[str, Position] = {}
         self.load()
 
     def load(self) -> None:
         """Reads the table."""
+        self._version = self._lake.snapshot(POSITIONS).version()
         self._revision = self._lake.version(POSITIONS, self._application)
         self.known = {}
         if not self._lake.exists(POSITIONS):
@@ -161,9 +165,23 @@ class Positions:
         else:
             writer = writer.mode("append")
         writer = writer.option("txnAppId", self._application).option("txnVersion", self._revision + 1)
+        mark = f"{self._cluster}: {uuid4()}"
+        writer = writer.option("userMetadata", mark)
         with conflicts():
             writer.save(self._lake.path(POSITIONS))
         # Delta skips a commit with a revision that another run has committed already.
-        self.load()
-        if self.known != wanted:
+        if not self._has_commit(mark):
             raise LakeConflictError("another run has written to the lake meanwhile")
+        self.known, self._revision = wanted, self._revision + 1
+
+    def _has_commit(self, mark: str) -> bool:
+        """Whether one of the commits that came since the last look has this mark."""
+        snapshot = self._lake.snapshot(POSITIONS)
+        before, self._version = self._version, snapshot.version()
+        log = snapshot.deltaLog()
+        folder, settings, store = log.logPath().toString(), log.newDeltaHadoopConf(), log.store()
+        jvm = self._lake.spark._jvm
+        assert jvm is not None
+        path = jvm.org.apache.hadoop.fs.Path
+        files = [f"{folder}/{version:020d}.json" for version in range(self._version, before, -1)]
+        return any(mark in store.read(path(file), settings).mkString() for file in files)

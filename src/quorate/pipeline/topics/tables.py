@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from quorate.pipeline.tables.lake import Lake, conflicts, literal
-from quorate.pipeline.topics.formats import Format
-from quorate.pipeline.topics.positions import APPLICATION, Position
+from quorate.pipeline.topics.formats import DECODED, REASON, Format
+from quorate.pipeline.topics.positions import APPLICATION, POSITIONS, Position
 from quorate.pipeline.topics.schemas import widened_columns
 
 RECORDS: Final = "topic_records"
@@ -24,6 +24,9 @@ POISON: Final = "topic_poison"
 
 POLL_TIMEOUT_MS: Final = 60_000
 """How long a task waits for records of a broker that does not answer."""
+
+_ATTEMPTS: Final = 100
+"""How often a look for what a query has counted is repeated. Each takes at most 100 ms."""
 
 _FETCHING: Final = {
     "kafka.max.poll.records": "100000",
@@ -45,6 +48,17 @@ def records_table(topic: str) -> str:
     return f"{RECORDS}/{topic}"
 
 
+def tables_of_topics(lake: Lake) -> list[str]:
+    """The tables of all topics in a lake, and those about them."""
+    jvm = lake.spark._jvm
+    assert jvm is not None
+    folder = jvm.org.apache.hadoop.fs.Path(lake.path(RECORDS))
+    system = folder.getFileSystem(lake.spark._jsparkSession.sessionState().newHadoopConf())
+    listed = system.listStatus(folder) if system.exists(folder) else []
+    topics = [entry.getPath().getName() for entry in listed if entry.isDirectory()]
+    return [*map(records_table, sorted(topics)), POISON, POSITIONS]
+
+
 class TopicTables:
     """The tables of one cluster's topics."""
 
@@ -55,7 +69,6 @@ class TopicTables:
         self._cluster = cluster
         self._format = values
         self._kind = values.kind(lake.spark)
-        self._has_poison = values.decode(f.col("value")).reason is not None
         self._options = {
             "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MS),
             "kafka.isolation.level": "read_committed",
@@ -86,35 +99,37 @@ class TopicTables:
 
     def has(self, position: Position) -> bool:
         """Whether the tables have the planned batch."""
-        return self._appended(POISON if self._has_poison else records_table(position.topic), position)
+        return self._appended(POISON if self._format.has_poison else records_table(position.topic), position)
 
     def apply(self, position: Position) -> None:
         """Appends the planned batch to the tables that do not have it, the poison last.
 
-        A run that ends in between may be continued with another schema. A record is poison then if the table of
-        records does not have it.
+        The records are read once, unless some are poison. A run that ends in between may be continued with another
+        schema. A record is poison then if the table of records does not have it.
         """
         table = records_table(position.topic)
-        if not self._appended(table, position):
-            self._append(table, position, self._records(position))
-            poison = self._rows(position).where(f.col("reason").isNotNull())
-        else:
-            poison = self._without_those_of(table, position, self._rows(position))
-        if self._has_poison:
-            columns = self._columns(position, f.col("value"))
-            topic = f.lit(position.topic).alias("topic")
-            self._append(POISON, position, poison.select(*columns[:1], topic, *columns[1:], "reason"))
+        rows, found = self._rows(position), Observation()
+        if not self._format.has_poison:
+            if not self._appended(table, position):
+                self._append(table, position, self._records(position, rows))
+            return
+        is_new = not self._appended(table, position)
+        if is_new:
+            counted = rows.observe(found, f.count("*"), f.count(REASON))
+            self._append(table, position, self._records(position, counted))
+        has_none = is_new and _has_poison(found) is False
+        poison = rows.limit(0) if has_none else self._without_those_of(table, position, rows)
+        columns = self._columns(position, f.col("value"))
+        topic = f.lit(position.topic).alias("topic")
+        self._append(POISON, position, poison.select(*columns[:1], topic, *columns[1:], REASON))
 
     def _rows(self, position: Position) -> DataFrame:
-        """The records of a batch, with the reason why a value does not decode."""
-        rows = read_records(self._lake.spark, position, self._options)
-        reason = self._format.decode(f.col("value")).reason
-        return rows.withColumn("reason", f.lit(None).cast("string") if reason is None else reason)
+        """The records of a batch, with their decoded value and the reason why there is none."""
+        return self._format.decode(read_records(self._lake.spark, position, self._options))
 
-    def _records(self, position: Position) -> DataFrame:
+    def _records(self, position: Position, rows: DataFrame) -> DataFrame:
         """The rows of a batch for the table of records."""
-        value = self._format.decode(f.col("value")).value
-        return self._rows(position).where(f.col("reason").isNull()).select(*self._columns(position, value))
+        return rows.where(f.col(REASON).isNull()).select(*self._columns(position, f.col(DECODED)))
 
     def _appended(self, table: str, position: Position) -> bool:
         return self._lake.version(table, self._application(position)) >= position.batch
@@ -123,8 +138,8 @@ class TopicTables:
         """The rows of a batch that a table does not have, with a reason."""
         present = self._lake.spark.read.format("delta").load(self._lake.path(table))
         present = present.where(self._where(position)).select("partition", "offset")
-        reason = f.coalesce(f.col("reason"), f.lit("not of the schema with which its batch was read"))
-        return rows.join(present, ["partition", "offset"], "left_anti").withColumn("reason", reason)
+        reason = f.coalesce(f.col(REASON), f.lit("not of the schema with which its batch was read"))
+        return rows.join(present, ["partition", "offset"], "left_anti").withColumn(REASON, reason)
 
     def _where(self, position: Position) -> str:
         """The condition of a batch's rows."""
@@ -146,7 +161,7 @@ class TopicTables:
                 rows = self._lake.spark.read.format("delta").load(path)
             elif table == records:
                 # Another run may be about to create the table.
-                rows = self._records(position)
+                rows = self._records(position, self._rows(position))
             else:
                 continue
             self._append(table, position, rows.limit(0))
@@ -175,6 +190,18 @@ class TopicTables:
             writer = writer.option("delta.dataSkippingStatsColumns", _SKIPPING[kind])
         with conflicts():
             writer.save(self._lake.path(table))
+
+
+def _has_poison(found: Observation) -> bool | None:
+    """Whether some of the rows that were appended have a reason. None if this is not known, because Delta has skipped
+    the commit: another run has appended the batch, with a schema that is not known either."""
+    assert found._jo is not None
+    for _ in range(_ATTEMPTS):
+        observed = found._jo.getRowOrEmpty()
+        if observed.isDefined():
+            rows, reasons = [observed.get().getLong(place) for place in (0, 1)]
+            return reasons > 0 if rows else None
+    return None
 
 
 def read_records(spark: SparkSession, position: Position, options: Mapping[str, str]) -> DataFrame:

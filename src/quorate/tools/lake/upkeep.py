@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from quorate.lazy import lazy_modules
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.tools.command_line import ToolError
 from quorate.tools.times import parse_datetime
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from quorate.pipeline.tables import lake as lakes
     from quorate.pipeline.tables import schema, update, upkeep
     from quorate.pipeline.tables.lake import Lake
+    from quorate.pipeline.topics import tables as topics
 else:
+    topics = lazy_module("quorate.pipeline.topics.tables")
     lakes, schema, update, upkeep = lazy_modules(
         "quorate.pipeline.tables", "lake", "schema", "update", "upkeep"
     )
@@ -79,7 +81,7 @@ def _is_confirmed(args: argparse.Namespace) -> bool:
 
 
 def _compact(lake: Lake, args: argparse.Namespace) -> None:
-    found = list(upkeep.files(lake))
+    found = list(upkeep.files(lake, topics.tables_of_topics(lake)))
     for each in found:
         print(f"{each.table}: {each.count} files, {_size(each.size_bytes)}: {_joined(each.small)}")
     print(f"Files that no table has referred to for {args.retain_hours:g} hours are deleted.")
@@ -87,7 +89,7 @@ def _compact(lake: Lake, args: argparse.Namespace) -> None:
         return
     for each in found:
         upkeep.compact(lake, each.table, args.retain_hours)
-    for after in upkeep.files(lake):
+    for after in upkeep.files(lake, topics.tables_of_topics(lake)):
         print(f"{after.table}: {after.count} files, {_size(after.size_bytes)}")
 
 

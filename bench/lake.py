@@ -1,9 +1,10 @@
-"""How long a lake takes to apply a log, and an increment of it, on local[2].
+"""How long a lake takes to apply a log, an increment of it, and to give a state, on local[2].
 
-    python -m bench.lake [--records 200000]
+    python -m bench.lake [--records 200000 1000000] [--log DIRECTORY]
 
-The log is that of a simulated cluster. Processor time is that of the driver, its JVM and all workers. A small lake is
-filled before, so that the JVM is warm. Result: bench/results/lake.json.
+The log is that of a simulated cluster, which `quorate-pipeline generate` may have written before. Each size is a lake of
+its own, filled by `update`, as `quorate-pipeline run` does. Processor time is that of the driver, its JVM and all
+workers. A small lake is filled before, so that the JVM is warm. Result: bench/results/lake.json.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from pyspark.sql import SparkSession
 
 from bench.result import heading
 from quorate.pipeline.generator.years import generate
 from quorate.pipeline.lake_source import DirectorySource, Extent
+from quorate.pipeline.questions.state import state
 from quorate.pipeline.spark.delta import JARS_VARIABLE
 from quorate.pipeline.spark.session import local_session
-from quorate.pipeline.tables.events import EVENTS, SOURCE_COLUMNS, to_events
-from quorate.pipeline.tables.lake import Lake, Progress
-from quorate.pipeline.tables.update import derive, update
+from quorate.pipeline.tables import ENTITIES
+from quorate.pipeline.tables.events import EVENTS
+from quorate.pipeline.tables.lake import Lake
+from quorate.pipeline.tables.update import update
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-INCREMENTS: Final = (100, 10_000)
+INCREMENTS: Final = (100, 10_000, 100_000)
 
 
 class UpTo(DirectorySource):
@@ -58,6 +62,33 @@ def processor_s() -> float:
     return total
 
 
+class TimedLake(Lake):
+    """A lake that knows what the commits of the events took, and all others."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        super().__init__(spark, folder)
+        self.took: dict[str, float] = {}
+        self._last = time.monotonic(), processor_s()
+
+    def begin(self) -> None:
+        """Begins to measure."""
+        self.took = {}
+        self._last = time.monotonic(), processor_s()
+
+    def part(self, name: str) -> None:
+        """Adds the time since the last call to a part."""
+        now = time.monotonic(), processor_s()
+        for kind, before, after in zip(("seconds", "processor_seconds"), self._last, now, strict=True):
+            key = f"{name}_{kind}"
+            self.took[key] = round(self.took.get(key, 0.0) + after - before, 1)
+        self._last = now
+
+    def replace(self, table: str, *args: Any, **options: Any) -> None:
+        super().replace(table, *args, **options)
+        if table == EVENTS:
+            self.part("events")
+
+
 def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]:
     begun, cpu = time.monotonic(), processor_s()
     step()
@@ -68,49 +99,65 @@ def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]
         "processor_seconds": round(used, 1),
         "records_per_s": round(records / took),
         "records_per_processor_s": round(records / used),
+        "load_average": round(os.getloadavg()[0], 1),
     }
     print(what, json.dumps(found), flush=True)
     return found
+
+
+def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> dict[str, Any]:
+    """The figures of a lake with so many records."""
+    lake = TimedLake(spark, str(folder))
+    lake.begin()
+    found = {"first_run": measured("first run", size, lambda: apply(lake, log, size))}
+    lake.part("entities")
+    found["first_run"] |= lake.took
+    print(json.dumps(lake.took), flush=True)
+    middle = size // 2
+    for entity in (ENTITIES["partitions"], ENTITIES["topics"]):
+        found[f"state_of_{entity.name}_at_the_middle"] = measured(
+            f"state of {entity.name}",
+            state(lake, "c", entity, middle).count(),
+            lambda entity=entity: (
+                state(lake, "c", entity, middle).write.format("noop").mode("overwrite").save()
+            ),
+        )
+    for count in INCREMENTS:
+        size += count
+        found[f"increment_of_{count}"] = measured(
+            f"increment of {count}", count, lambda size=size: apply(lake, log, size)
+        )
+    return found
+
+
+def apply(lake: Lake, log: Path, end: int) -> None:
+    update(lake, UpTo(log, end), "c", report=lambda text: None)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--records", type=int, nargs="+", default=[200_000])
+    parser.add_argument("--log", type=Path, help="a log of that many records and the increments")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / "lake.json")
     args = parser.parse_args()
     os.environ.setdefault(JARS_VARIABLE, str(ROOT / ".cache" / "delta-4.4.0"))
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        log = folder / "node"
-        done = generate(log, seed=1, records=args.records)
+        log = args.log or folder / "node"
+        if args.log is None:
+            generate(log, seed=1, records=max(args.records) + sum(INCREMENTS))
         spark = local_session("bench", cores=2, lake=True)
-        update(Lake(spark, str(folder / "warm")), UpTo(log, 3000), report=lambda text: None)
-        lake = Lake(spark, str(folder / "lake"))
-        begin = done.records - sum(INCREMENTS)
-        source = UpTo(log, begin)
-
-        def events() -> None:
-            rows = source.rows(spark, source.extent(0), SOURCE_COLUMNS)
-            lake.replace(
-                EVENTS, "c", to_events(rows, "c", "c", transactions=True), "true", Progress(0, begin)
-            )
-
-        figures["events"] = measured("events", begin, events)
-        figures["entities"] = measured("entities", begin, lambda: derive(lake, "c", lambda text: None))
-        for count in INCREMENTS:
-            begin += count
-            more = UpTo(log, begin)
-            figures[f"increment_of_{count}"] = measured(
-                f"increment of {count}",
-                count,
-                lambda more=more: update(lake, more, "c", report=lambda text: None),
-            )
+        figures["warm_up"] = measured(
+            "warm up", 3000, lambda: apply(Lake(spark, str(folder / "warm")), log, 3000)
+        )
+        for size in args.records:
+            figures[f"{size}_records"] = of_size(spark, log, folder / str(size), size)
+            result = heading("lake", 1) | {"figures": figures}
+            args.output.write_text(json.dumps(result, indent=1) + "\n")
         spark.stop()
-    result = heading("lake", 1) | {"load_average": os.getloadavg()[0], "figures": figures}
-    args.output.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -48,7 +48,7 @@ NEVER_S: Final = 300.0
 COMMAND: Final = ["-m", "quorate.tools.lake.pipeline"]
 BY_WORKERS: Final = [
     "-c",
-    "from quorate.pipeline import sources; sources.FEW_RECORDS = 0; "
+    "from quorate.pipeline import lake_source; lake_source.FEW_RECORDS = 0; "
     "from quorate.tools.lake.pipeline import main; raise SystemExit(main())",
 ]
 """The same command, but workers read few records, too, which the driver reads otherwise."""
@@ -229,6 +229,7 @@ def main() -> int:
         "rows_of_each_table": rows,
         "equal_to_an_undisturbed_lake": True,
         "seconds": round(time.monotonic() - begun),
+        "load_average": round(os.getloadavg()[0], 1),
     }
     args.output.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["rows_of_each_table"]))

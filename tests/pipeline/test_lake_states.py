@@ -49,7 +49,7 @@ class Tables:
         source = open_source(str(folder))
         extent = source.extent(0)
         rows = source.rows(spark, extent, SOURCE_COLUMNS)
-        events = to_events(rows, "c", None, transactions=True).cache()
+        events = to_events(rows, "c", None, rows).cache()
         types = frozenset([row["type"] for row in events.select("type").distinct().collect()])
         self.entities = ENTITIES
         self.rows: dict[str, list[dict[str, Any]]] = {}

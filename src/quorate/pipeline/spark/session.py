@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,15 @@ SHORT_JOB = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A short job gains more from a fast start than from the last level of compilation."""
 
 LONG_JOB = "-XX:+UseParallelGC"
+
+CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
+"""The address space for compiled code. By default, the first compiler alone gets 48 MB, which the tables of a first run
+have filled, and a JVM without room ends the query with `Out of space in CodeCache`."""
+
+
+def java_options(*, long: bool = False) -> str:
+    """The options of the driver's JVM, but for those of logging."""
+    return f"{LONG_JOB if long else SHORT_JOB} {CODE_CACHE} {JAVA_OPTIONS}"
 
 
 def local_session(
@@ -40,7 +50,7 @@ def local_session(
         .config("spark.driver.memory", "2g")
         .config(
             "spark.driver.extraJavaOptions",
-            f"{LONG_JOB if long else SHORT_JOB} {JAVA_OPTIONS} -Dlog4j2.configurationFile={logging}",
+            f"{java_options(long=long)} -Dlog4j2.configurationFile={logging}",
         )
     )
     libraries = [library for library, wanted in ((DELTA, lake), (CONNECTOR, topics)) if wanted]

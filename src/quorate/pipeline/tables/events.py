@@ -35,6 +35,13 @@ EFFECTIVE: Final = "effective_offset"
 BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 END: Final = "END_TRANSACTION_RECORD"
 ABORT: Final = "ABORT_TRANSACTION_RECORD"
+MARKERS: Final = (BEGIN, END, ABORT)
+"""The records that begin and end transactions."""
+MARKER_COLUMNS: Final = "offset,type,snapshot"
+"""The option `columns` of the data source with which they are read."""
+
+_BUCKET: Final = 1024
+"""Offsets in so many are near each other."""
 
 QUORUM: Final = ("LEADER_CHANGE", "KRAFT_VOTERS")
 """The records of the quorum itself. They do not expire: there are few of them, and who the voters and the active
@@ -61,9 +68,11 @@ SOURCE_COLUMNS: Final = ",".join(_source_columns())
 """The option `columns` of the data source with which the rows are read."""
 
 
-def to_events(rows: DataFrame, cluster: str, cluster_id: str | None, *, transactions: bool) -> DataFrame:
+def to_events(
+    rows: DataFrame, cluster: str, cluster_id: str | None, markers: DataFrame | None = None
+) -> DataFrame:
     """The rows of the data source as rows of this table. They must not begin or end inside of a transaction.
-    `transactions` says whether there may be one."""
+    `markers` are the offsets and types of the records that begin and end transactions, if there may be any."""
     hidden = f.col("key").rlike(_IS_PASSWORD) & (f.col("type") == "CONFIG_RECORD")
     found = rows.withColumns(
         {
@@ -76,26 +85,30 @@ def to_events(rows: DataFrame, cluster: str, cluster_id: str | None, *, transact
             ).otherwise(f.col("config_record")),
         }
     )
-    found = _effective(found, rows) if transactions else found.withColumn(EFFECTIVE, f.col("offset"))
+    found = found.withColumn(EFFECTIVE, f.col("offset")) if markers is None else _effective(found, markers)
     return found.select("cluster", "cluster_id", EFFECTIVE, *select(SOURCE_COLUMNS).columns)
 
 
-def _effective(rows: DataFrame, source: DataFrame) -> DataFrame:
-    """Adds the offset at which each record takes effect. One task orders the markers of the transactions."""
+def _effective(rows: DataFrame, markers: DataFrame) -> DataFrame:
+    """Adds the offset at which each record takes effect. One task orders the markers of the transactions. Each record
+    is compared with the few transactions that are near it, not with all."""
     order = Window.orderBy("offset")
+    bucket = f.expr(f"offset div {_BUCKET}")
     spans = (
-        source.where(f.col("type").isin(BEGIN, END, ABORT) & f.col("snapshot").isNull())
+        markers.where(f.col("type").isin(*MARKERS) & f.col("snapshot").isNull())
         .select("offset", "type")
         .withColumns({"end": f.lead("offset").over(order), "ended_by": f.lead("type").over(order)})
         .where(f.col("type") == BEGIN)
         .select(f.col("offset").alias("begin"), "end", "ended_by")
+        .withColumn("near", f.explode(f.expr(f"sequence(begin div {_BUCKET}, end div {_BUCKET})")))
     )
     inside = (
-        (f.col("offset") > f.col("begin"))
+        (bucket == f.col("near"))
+        & (f.col("offset") > f.col("begin"))
         & (f.col("offset") < f.col("end"))
         & ~f.col("control")
         & f.col("snapshot").isNull()
     )
     found = rows.join(f.broadcast(spans), inside, "left")
     effective = f.when(f.col("begin").isNull(), f.col("offset")).when(f.col("ended_by") == END, f.col("end"))
-    return found.withColumn(EFFECTIVE, effective).drop("begin", "end", "ended_by")
+    return found.withColumn(EFFECTIVE, effective).drop("begin", "end", "ended_by", "near")

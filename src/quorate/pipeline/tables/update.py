@@ -22,7 +22,14 @@ from quorate.pipeline.lake_source import FEW_RECORDS, Extent, Source, is_little
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.continuation import continuation
 from quorate.pipeline.tables.declaration import Entity
-from quorate.pipeline.tables.events import ABORT, BEGIN, END, EVENTS, SOURCE_COLUMNS, to_events
+from quorate.pipeline.tables.events import (
+    BEGIN,
+    EVENTS,
+    MARKER_COLUMNS,
+    MARKERS,
+    SOURCE_COLUMNS,
+    to_events,
+)
 from quorate.pipeline.tables.intervals import Batch, intervals
 from quorate.pipeline.tables.lake import (
     Lake,
@@ -117,7 +124,8 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
                 break
             part, transactions = step
             rows = source.rows(lake.spark, part, SOURCE_COLUMNS)
-            events = to_events(rows, name, cluster_id, transactions=transactions)
+            markers = _markers(lake, source, part) if transactions else None
+            events = to_events(rows, name, cluster_id, markers)
             lake.replace(EVENTS, name, events, f"offset >= {at}", progress._replace(end=part.end))
         derive(lake, name, report)
         at = part.end
@@ -149,7 +157,7 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
     end = min(extent.end, extent.start + chunk)
     while True:
         part = Extent(extent.start, end, extent.snapshot)
-        begun, ended = _markers(lake, source, part)
+        begun, ended = _last_markers(lake, source, part)
         if begun is None or (ended is not None and ended > begun):
             return (part, begun is not None) if part.end > at else None
         if begun > extent.start or extent.snapshot is not None:
@@ -159,17 +167,16 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
         end = min(extent.end, end + chunk)
 
 
-def _markers(lake: Lake, source: Source, part: Extent) -> tuple[int | None, int | None]:
+def _last_markers(lake: Lake, source: Source, part: Extent) -> tuple[int | None, int | None]:
     """The offsets at which the last transaction begins, and at which the last one ends."""
-    columns, types = "offset,type,snapshot", (BEGIN, END, ABORT)
-    batches = source.few(part, columns, ",".join(types))
+    batches = source.few(part, MARKER_COLUMNS, ",".join(MARKERS))
     if batches is not None:
-        rows = [row for batch in batches for row in batch.to_pylist() if row["type"] in types]
+        rows = [row for batch in batches for row in batch.to_pylist() if row["type"] in MARKERS]
         begun = max([row["offset"] for row in rows if row["type"] == BEGIN], default=None)
         return begun, max([row["offset"] for row in rows if row["type"] != BEGIN], default=None)
-    markers = source.rows(lake.spark, part, columns, ",".join(types))
     found = (
-        markers.where(f.col("snapshot").isNull() & f.col("type").isin(*types))
+        _markers(lake, source, part)
+        .where(f.col("snapshot").isNull() & f.col("type").isin(*MARKERS))
         .agg(
             f.max(f.when(f.col("type") == BEGIN, f.col("offset"))).alias("begun"),
             f.max(f.when(f.col("type") != BEGIN, f.col("offset"))).alias("ended"),
@@ -177,6 +184,11 @@ def _markers(lake: Lake, source: Source, part: Extent) -> tuple[int | None, int 
         .collect()[0]
     )
     return found["begun"], found["ended"]
+
+
+def _markers(lake: Lake, source: Source, part: Extent) -> DataFrame:
+    """The records that begin and end transactions. The columns of the others are not decoded."""
+    return source.rows(lake.spark, part, MARKER_COLUMNS, ",".join(MARKERS))
 
 
 def derive(lake: Lake, cluster: str, report: Report, *, every: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -61,7 +62,11 @@ def configure(level: str | None = None, stream: TextIO | None = None, prefix: st
             root_level = parse_level(part)
     logging.addLevelName(logging.WARNING, "WARN")
     logging.addLevelName(logging.CRITICAL, "FATAL")
-    handler = logging.StreamHandler(stream or sys.stdout)
+    output = stream or sys.stdout
+    if isinstance(output, io.TextIOWrapper):
+        # The audit log writes many lines at once: a name that cannot be encoded would lose all of them.
+        output.reconfigure(errors="backslashreplace")
+    handler = logging.StreamHandler(output)
     handler.setFormatter(LineFormatter(prefix + _LAYOUT))
     for unused in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
         setattr(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, 
 from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol.api import ApiKey
 from quorate.protocol.config_resource import ConfigResourceType
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import PRIMITIVES, Data, Response, Struct
 from quorate.protocol.uuids import uuid_text
 
@@ -73,16 +74,18 @@ class AuditLog:
     """The lines of one controller.
 
     The client of a change does not wait for its line: with a loop, the lines of committed changes are written
-    up to `DELAY_S` later, all at once. Without one they are written when the change is committed.
+    up to `DELAY_S` later, all at once. Without one they are written when the change is committed. The line of a
+    refused request waits for those of the changes that were committed before it.
     """
 
-    __slots__ = ("_clients", "_committed", "_loop", "_prefix", "_timer", "_uncommitted")
+    __slots__ = ("_clients", "_due", "_loop", "_prefix", "_timer", "_uncommitted")
 
     def __init__(self, node_id: int) -> None:
         self._prefix = f"[QuorumController id={node_id}] "
         self._clients: dict[Attribution, str] = {}
         self._uncommitted: deque[_Change] = deque()
-        self._committed: list[_Change] = []
+        self._due: list[_Change | str] = []
+        """The committed changes whose lines wait for the timer, and the lines of the refusals among them."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -93,7 +96,7 @@ class AuditLog:
     def close(self) -> None:
         """Writes what is due. No change may follow."""
         self._loop = None
-        self._write_committed()
+        self._write_due()
 
     def request_written(
         self, cause: Attribution, request: Request, response: Response | None, offset: int
@@ -111,13 +114,26 @@ class AuditLog:
     def request_unwritten(self, ctx: RequestContext, request: Request, response: Response) -> None:
         """Writes a line if the response to a request that wrote nothing has errors."""
         if _is_audited(ctx.api_key, request) and (errors := _errors_text(response)):
-            logger.info("%s outcome=refused errors=%s", self._line(of_request(ctx), request), errors)
+            self._refused(ctx, request, errors)
 
     def request_failed(self, ctx: RequestContext, request: Request, code: int) -> None:
         """Writes a line for a request that is answered with an error."""
         if code != ErrorCode.NOT_CONTROLLER and _is_audited(ctx.api_key, request):
-            line = self._line(of_request(ctx), request)
-            logger.info("%s outcome=refused errors=%s", line, ErrorCode.of(code).name)
+            self._refused(ctx, request, ErrorCode.of(code).name)
+
+    @contextmanager
+    def refusal(self, ctx: RequestContext, request: Request) -> Iterator[None]:
+        """Writes a line for a request if the body raises KafkaError, which is raised again."""
+        try:
+            yield
+        except KafkaError as error:
+            self.request_failed(ctx, request, error.code)
+            raise
+
+    def _refused(self, ctx: RequestContext, request: Request, errors: str) -> None:
+        self._due.append(f"{self._line(of_request(ctx), request)} outcome=refused errors={errors}")
+        if self._timer is None:
+            self._write_due()
 
     def committed(self, offset: int) -> None:
         """Writes the lines of the changes up to this offset, or sets the timer that writes them."""
@@ -125,22 +141,22 @@ class AuditLog:
         if not uncommitted or uncommitted[0].last_offset > offset:
             return
         while uncommitted and uncommitted[0].last_offset <= offset:
-            self._committed.append(uncommitted.popleft())
+            self._due.append(uncommitted.popleft())
         if self._loop is None:
-            self._write_committed()
+            self._write_due()
         elif self._timer is None:
-            self._timer = self._loop.call_later(DELAY_S, self._write_committed)
+            self._timer = self._loop.call_later(DELAY_S, self._write_due)
 
     def term_ended(self) -> None:
         """Writes the lines of changes whose commit this controller does not see as the leader."""
-        self._write_committed()
+        self._write_due()
         uncommitted, self._uncommitted = self._uncommitted, deque()
         for change in uncommitted:
             outcome = self._outcome("unknown", change)
             logger.info("%s %s (this controller leads no longer)", self._line_of(change), outcome)
 
-    def _write_committed(self) -> None:
-        """Writes the lines of the committed changes, all at once.
+    def _write_due(self) -> None:
+        """Writes the lines that are due, all at once.
 
         A write of each line would take three times as long as the rest of its cost. The formatter of the
         process begins each of `lines` as if it had a record of its own.
@@ -148,9 +164,12 @@ class AuditLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._committed:
-            changes, self._committed = self._committed, []
-            lines = [f"{self._line_of(change)} {self._outcome('committed', change)}" for change in changes]
+        if self._due:
+            due, self._due = self._due, []
+            lines = [
+                item if isinstance(item, str) else f"{self._line_of(item)} {self._outcome('committed', item)}"
+                for item in due
+            ]
             logger.info("\n".join(lines), extra={"lines": lines})
 
     @staticmethod

@@ -216,12 +216,13 @@ class WriteRequests:
                     now=state.clock.now(),
                     continuation=continuation,
                 )
-                result = handler(state.view(), request, context)
-                if result.continuation is None:
-                    break
-                stable = self._write_portion(ctx, request, continuation, result)
+                with state.audit.refusal(ctx, request):
+                    result = handler(state.view(), request, context)
+                    if result.continuation is None:
+                        outcome = self._finish(ctx, request, result, context.now, with_offset)
+                        break
+                    stable = self._write_portion(ctx, request, continuation, result)
                 continuation = result.continuation
-            outcome = self._finish(ctx, request, result, context.now, with_offset)
         finally:
             state.broker_sessions.replace_continuation(continuation, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
@@ -249,15 +250,16 @@ class WriteRequests:
         if state.epoch != epoch or state.closed:
             raise state.not_controller()
         context = state.context(ctx)
-        if not result.validate_only:
-            result = write_handler(ctx.api_key)(state.view(), request, context)
-            if result.response.error_code != ErrorCode.NONE:
-                result.response.error_message = (
-                    f"kraft.version is now {level}, but: {result.response.error_message}"
-                )
-            elif not result.records:
-                result.records.append(NoOpRecord())  # gives the response an offset to wait for
-        outcome = self._finish(ctx, request, result, context.now, with_offset)
+        with state.audit.refusal(ctx, request):
+            if not result.validate_only:
+                result = write_handler(ctx.api_key)(state.view(), request, context)
+                if result.response.error_code != ErrorCode.NONE:
+                    result.response.error_message = (
+                        f"kraft.version is now {level}, but: {result.response.error_message}"
+                    )
+                elif not result.records:
+                    result.records.append(NoOpRecord())  # gives the response an offset to wait for
+            outcome = self._finish(ctx, request, result, context.now, with_offset)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
     def _apply(self, ctx: RequestContext, request: Request, result: Result[Any], now: float) -> int:

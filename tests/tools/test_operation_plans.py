@@ -504,7 +504,7 @@ DEAD = [broker(4), broker(5), broker(6, fenced=True)]
         (
             cluster(part("t", [4, 5, 6])),
             "no other broker can take the replica of t-0: with 3 replicas they need 3 brokers beside 6, and there "
-            "are 4, 5",
+            "are only 4, 5",
             "start another broker",
         ),
         (

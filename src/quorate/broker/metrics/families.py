@@ -31,7 +31,7 @@ def broker_families(broker: BrokerServer, raft: RaftClient) -> Iterator[Family |
     yield gauge(
         "server.AssignmentsManager.QueuedReplicaToDirAssignments",
         "Replicas whose log directory the controller has not confirmed yet.",
-        len(broker.assignments),
+        broker.assignments.unsettled,
     )
     if broker.snapshots is not None:
         leader = raft.leader_and_epoch.leader_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from quorate.broker.replication.partition_reports import PartitionId, PartitionReports
 from quorate.lazy import lazy_module
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class AlterPartitionManager(PartitionReports["tuple[Partition, PendingIsr]"]):
 
     def _sends_epochs(self) -> bool:
         known = self.channel.api_versions
-        return known is None or known.get(56, (2, 3))[1] >= 3
+        return known is None or known.get(ApiKey.ALTER_PARTITION, (2, 3))[1] >= 3
 
     def _epoch_of(self, partition: Partition, replica: int, own_epoch: int) -> int:
         if replica == self.node_id:

@@ -1,4 +1,4 @@
-"""Reports the log directories of replicas to the controller, if the metadata has other ones (KIP-858,
+"""Reports the log directories of replicas to the controller, where the metadata names others (KIP-858,
 `AssignmentsManager` in Kafka).
 
 The controller assigns new replicas of a broker with one directory to it. Such a broker must report them
@@ -40,8 +40,7 @@ the replica."""
 
 
 class DirectoryAssignments(PartitionReports[bytes]):
-    """Queues the newest directory of each replica. Its length is the number of replicas whose directory the
-    controller has not confirmed."""
+    """Queues the newest directory of each replica."""
 
     NAME = "DirectoryAssignments"
     MAX_AT_ONCE = 2250

@@ -25,8 +25,11 @@ Report = TypeVar("Report")
 
 
 class PartitionReports(ABC, Generic[Report]):
-    """A queue with the newest report about each partition. Reports that are submitted while a request is in
-    flight are sent with the next one."""
+    """A queue with the newest report about each partition.
+
+    Reports that are submitted while a request is in flight, or in the pause before others are sent again, wait
+    for the next request.
+    """
 
     NAME: ClassVar[str]
     """Begins each line of the log."""
@@ -52,23 +55,28 @@ class PartitionReports(ABC, Generic[Report]):
         self._queue: dict[PartitionId, Report] = {}
         self._in_flight: dict[PartitionId, Report] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
-    def __len__(self) -> int:
+    @property
+    def unsettled(self) -> int:
         """The number of partitions whose report the controller has not settled."""
         return len(self._queue.keys() | self._in_flight.keys())
 
     def enqueue(self, partition: PartitionId, report: Report) -> None:
-        """Queues a report, in place of an older one that was not sent yet."""
+        """Queues a report, in place of an older one that was not sent yet. Does nothing after `close`."""
+        if self._closed:
+            return
         self._queue[partition] = report
         if self._task is None:
             self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
         """Cancels the request in flight and drops the queue."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        self._closed = True
+        self._queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     @abstractmethod
     def request(self, reports: dict[PartitionId, Report]) -> Request:
@@ -76,7 +84,7 @@ class PartitionReports(ABC, Generic[Report]):
 
     @abstractmethod
     def settle(self, reports: dict[PartitionId, Report], answer: Any) -> set[PartitionId]:
-        """Applies a response without an error of its own. Returns the partitions that need no retry."""
+        """Applies a response whose top-level error is NONE. Returns the partitions that need no retry."""
 
     def is_current(self, report: Report) -> bool:
         """Whether a report that was not settled is sent again."""

@@ -94,9 +94,10 @@ class AuditLog:
         self._loop = loop
 
     def close(self) -> None:
-        """Writes what is due. No change may follow."""
+        """Writes a line for each change: its outcome is unknown if it is not committed yet. No change may
+        follow."""
         self._loop = None
-        self._write_due()
+        self.term_ended()
 
     def request_written(
         self, cause: Attribution, request: Request, response: Response | None, offset: int
@@ -148,7 +149,8 @@ class AuditLog:
             self._timer = self._loop.call_later(DELAY_S, self._write_due)
 
     def term_ended(self) -> None:
-        """Writes the lines of changes whose commit this controller does not see as the leader."""
+        """Writes what is due, and the lines of changes whose commit this controller does not see as the
+        leader."""
         self._write_due()
         uncommitted, self._uncommitted = self._uncommitted, deque()
         for change in uncommitted:
@@ -158,7 +160,7 @@ class AuditLog:
     def _write_due(self) -> None:
         """Writes the lines that are due, all at once.
 
-        A write of each line would take three times as long as the rest of its cost. The formatter of the
+        One write for each line would take three times as long as composing it. The formatter of the
         process begins each of `lines` as if it had a record of its own.
         """
         if self._timer is not None:

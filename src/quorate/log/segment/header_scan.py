@@ -54,7 +54,7 @@ def scan(
     lowest, highest = offsets
     while position < end:
         at = position - start
-        if at < 0 or at + BATCH_OVERHEAD > len(chunk):
+        if at + BATCH_OVERHEAD > len(chunk):
             chunk, start, at = read(file, min(_SCAN_BYTES, end - position), position), position, 0
         header = parse_header(chunk, at)
         if position + header.size_bytes > end:

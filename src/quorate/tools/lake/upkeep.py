@@ -33,7 +33,8 @@ def add_upkeep(commands: Any) -> None:
     parser = _command(commands, "compact", "join small files, and delete those that no table refers to")
     parser.add_argument(
         "--retain-hours", type=float, default=RETAIN_HOURS, metavar="HOURS",
-        help=f"keep files for so long that no table refers to any more ({RETAIN_HOURS})",
+        help=f"keep files for so long that no table refers to any more ({RETAIN_HOURS}); "
+        "less only while nothing else uses the lake, because readers and runs may need them",
     )  # fmt: skip
     parser.set_defaults(run_on_lake=_compact)
     parser = _command(commands, "expire", "remove old events; states and histories stay as they are")

@@ -177,7 +177,7 @@ def _no_broker(broker_id: int, partitions: Sequence[Partition], usable: Sequence
     return Refusal(
         f"no other broker can take the replica of {some(p.tp for p in partitions)}: with "
         f"{counted(most, 'replica')} they need {counted(most, 'broker')} beside {broker_id}, and there "
-        + (f"are {ids(usable)}" if usable else "is no other"),
+        + (f"are only {ids(usable)}" if usable else "is no other"),
         "start another broker, or give these partitions fewer replicas (kafka-reassign-partitions --execute)",
     )
 

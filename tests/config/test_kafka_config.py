@@ -244,3 +244,24 @@ def test_every_key_has_a_sentence() -> None:
     assert DOCS.keys() - names == set()
     assert all(text.endswith(".") for text in DOCS.values())
     assert BROKER_CONFIGS["node.id"].doc.startswith("The node's number")
+
+
+@pytest.mark.parametrize(
+    ("listener", "limited"),
+    [
+        ("PLAINTEXT", {0: True, 9: True}),
+        ("INTERNAL", {0: False, 9: False}),
+        ("CONTROLLER", {0: False, 9: True}),
+    ],
+)
+def test_max_connections_spares_the_listeners_of_the_cluster_itself(
+    listener: str, limited: dict[int, bool]
+) -> None:
+    changes = {
+        "listeners": "PLAINTEXT://127.0.0.1:9092,INTERNAL://127.0.0.1:9094,CONTROLLER://127.0.0.1:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+    }
+    config = KafkaConfig(COMBINED | changes)
+    assert {most: config.is_limited(listener, most) for most in limited} == limited
+    assert KafkaConfig(COMBINED).is_limited("PLAINTEXT", 0)

@@ -84,7 +84,8 @@ def both(node: Node, version: str, *words: str) -> list[tuple[int, str, str]]:
         java.command(MAIN, *where, *words, version=version),
     ):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        error = done.stderr.partition("\n")[0] if done.returncode else ""
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]  # no lines of a log
+        error = errors[0] if errors else ""
         found.append((done.returncode, settled(done.stdout), error))
     return found
 

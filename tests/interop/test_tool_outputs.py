@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,7 @@ def settled(text: str) -> list[str]:
         ),
         ("kafka-broker-api-versions", f"{TOOLS}.BrokerApiVersionsCommand", []),
         ("kafka-get-offsets", f"{TOOLS}.GetOffsetShell", ["--topic", "t"]),
+        ("kafka-cluster", f"{TOOLS}.ClusterTool", ["cluster-id"]),
         ("kafka-cluster", f"{TOOLS}.ClusterTool", ["list-endpoints"]),
         (
             "kafka-leader-election",
@@ -116,6 +118,17 @@ def settled(text: str) -> list[str]:
 )
 def test_the_same_text(node: Node, tool: str, main: str, args: list[str]) -> None:
     assert settled(ours(node, tool, *args)) == settled(theirs(node, main, *args))
+
+
+def test_deleted_records_are_told_the_same(node: Node, tmp_path: Path) -> None:
+    ours(node, "kafka-topics", "--create", "--topic", "deleted")
+    ours(node, "kafka-console-producer", "--topic", "deleted", stdin="1\n2\n3\n")
+    file = tmp_path / "offsets.json"
+    file.write_text('{"version": 1, "partitions": [{"topic": "deleted", "partition": 0, "offset": 2}]}')
+    words = ["--offset-json-file", str(file)]
+    mine = ours(node, "kafka-delete-records", *words)
+    assert "partition: deleted-0\tlow_watermark: 2" in mine
+    assert mine == theirs(node, f"{TOOLS}.DeleteRecordsCommand", *words)
 
 
 def test_a_refusal_has_the_same_text(node: Node) -> None:

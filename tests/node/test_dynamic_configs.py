@@ -13,6 +13,7 @@ import pytest
 from quorate.broker.server import BrokerServer
 from quorate.config.dynamic_configs import APPLIED_LIVE
 from quorate.net.client import Connection
+from quorate.net.errors import NetError
 from quorate.net.limits import ConnectionLimits
 from quorate.node.properties import load_config
 from quorate.node.server import KafkaServer
@@ -63,13 +64,12 @@ class Server:
         assert self.kafka.broker is not None
         return self.kafka.broker
 
-    def ask(self, request: Any) -> Any:
-        """Sends a request to the broker, or to the controller if the node is no broker."""
+    def ask(self, request: Any, *, port: int | None = None) -> Any:
+        """Sends a request to the broker, or to the controller if the node is no broker, or to another port."""
+        port = port or self.node.broker_port or self.node.controller_port
 
         async def ask() -> Any:
-            connection = await Connection.connect(
-                "127.0.0.1", self.node.broker_port or self.node.controller_port, client_id="test"
-            )
+            connection = await Connection.connect("127.0.0.1", port, client_id="test")
             answer = await connection.call(request)
             connection.close()
             return answer
@@ -265,6 +265,20 @@ def test_the_limit_of_one_listener_is_applied_to_it_alone(combined: Server) -> N
     combined.set("", key, None)
     combined.set("", "max.connections", None)
     assert limits() == before
+
+
+def test_a_limit_of_no_connections_leaves_the_controllers_to_take_it_back(combined: Server) -> None:
+    """Otherwise no controller could reach another, and nobody could change the limit again."""
+    combined.set("", "max.connections", "0")
+    assert combined.kafka.listeners["PLAINTEXT"].limits.max_connections == 0
+    with pytest.raises(NetError):
+        combined.described("max.connections")
+    make = IncrementalAlterConfigsRequest
+    change = make.AlterableConfig(name="max.connections", config_operation=DELETE)
+    resource = make.AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[change])
+    answer = combined.ask(make(resources=[resource]), port=combined.node.controller_port)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    assert combined.described("max.connections") is not None
 
 
 @pytest.mark.parametrize("server", ["combined", "controller"])

@@ -50,6 +50,8 @@ class Shell:
     """A bash in a folder, which runs one command after the other."""
 
     folder: Path
+    bytecode: Path
+    """Where the tools and nodes keep their compiled modules, as an installed package has them beside its sources."""
     names: dict[str, str] = field(default_factory=dict)
     """Texts of the document, and what stands for them in this run."""
 
@@ -57,10 +59,13 @@ class Shell:
         ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.names = {f":{documented}": f":{port}" for documented, port in ports.items()}
         self.names[FOLDER] = str(self.folder)
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
+        environment["PYTHONPYCACHEPREFIX"] = str(self.bytecode)
         self._process = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
             cwd=self.folder,
-            env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -150,9 +155,9 @@ class Walkthrough:
         self._document = document
         CACHE.mkdir(exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(dir=CACHE, prefix="walkthrough-")
-        self._shell = Shell(
-            Path(self._folder.name).resolve()
-        )  # as the nodes name it, whatever links lead there
+        base = Path(self._folder.name).resolve()  # as the nodes name it, whatever links lead there
+        (base / "kafka").mkdir()
+        self._shell = Shell(base / "kafka", base / "bytecode")
         self._statuses: list[int] = []
 
     def run(self, progress: bool = False) -> None:

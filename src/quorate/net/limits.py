@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from quorate.dataclass import dataclass
 
+UNLIMITED = 2_147_483_647
+"""Kafka's default of each number of connections."""
+
 
 @dataclass(slots=True, frozen=True)
 class ConnectionLimits:
@@ -57,10 +60,10 @@ class ConnectionLimits:
     """Bytes of responses of a connection that are held in memory, for a slow reader or after an
     earlier response. Above this limit its requests are not read."""
 
-    max_connections: int = 2_147_483_647
+    max_connections: int = UNLIMITED
     """`max.connections`."""
 
-    max_connections_per_ip: int = 2_147_483_647
+    max_connections_per_ip: int = UNLIMITED
     """`max.connections.per.ip`."""
 
     max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)

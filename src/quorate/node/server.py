@@ -36,7 +36,7 @@ from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
-from quorate.net.limits import ConnectionLimits
+from quorate.net.limits import UNLIMITED, ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.log_directories import LogDirectories
 from quorate.node.monitoring.health import Stage, StartupProgress, current_stage, not_ready_reason
@@ -346,7 +346,9 @@ class KafkaServer:
         """Returns the limits with the configured numbers of connections. Raises ConfigError."""
         overrides = "max.connections.per.ip.overrides"
         of_listener = value(f"listener.name.{listener.lower()}.max.connections")
-        most = min(int(text) for text in (value("max.connections"), of_listener) if text is not None)
+        of_node = int(value("max.connections") or 0)
+        of_node = of_node if self.config.is_limited(listener, of_node) else UNLIMITED
+        most = of_node if of_listener is None else min(of_node, int(of_listener))
         per_ip = int(value("max.connections.per.ip") or 0)
         excepted = parse_connections_per_ip(overrides, value(overrides) or "")
         if per_ip == 0 and not excepted:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.changes.audit import AuditLog
 from quorate.controller.changes.attribution import MAX_CHARACTERS, Attribution, AttributionRecords
+from quorate.controller.changes.audit import AuditLog
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import (
     AbortTransactionRecord,

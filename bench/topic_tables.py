@@ -4,9 +4,10 @@
 
 One node serves a topic with two partitions and replication factor 1, whose records have 1 KB of random bytes. One
 session of Spark with one core, that of the command `quorate-pipeline topics --format raw`, reads the topic to a new
-table several times: first so that Java compiles its code, then in each of WAYS. The processor time is that of Python
-and Java together, planning, commits and compilation included, without the node. `processor_s_by_thread` says which
-threads of Java took it. Result: bench/results/topic_tables.json.
+table several times: first so that Java compiles its code, then in each of WAYS. Java's compiler is at work in all of
+them, and has less to do in each, so the last way is that of the beginning. The processor time is that of Python and
+Java together, planning, commits and compilation included, without the node. `processor_s_by_thread` says which threads
+of Java took it. Result: bench/results/topic_tables.json.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyspark.sql import SparkSession
 from bench.result import heading
 from quorate.admin.sync import AdminClient
 from quorate.admin.types import NewTopic
+from quorate.pipeline.spark import connector, delta
 from quorate.pipeline.spark.session import local_session
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.topics.brokers import Brokers
@@ -36,6 +38,7 @@ from quorate.pipeline.topics.positions import Positions
 from quorate.pipeline.topics.tables import TopicTables
 from quorate.testing import KafkaCluster
 
+ROOT = Path(__file__).parents[1]
 TOPIC = "records"
 RECORD_BYTES = 1000
 DISTINCT = 1000
@@ -71,6 +74,7 @@ WAYS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "values without a dictionary": ({}, {"parquet.enable.dictionary#value": "false"}),
     "lz4": ({}, {"spark.sql.parquet.compression.codec": "lz4_raw"}),
     "uncompressed": ({}, {"spark.sql.parquet.compression.codec": "uncompressed"}),
+    "as it is, once more": ({}, {}),
 }  # fmt: skip
 """For each way, properties of Kafka's consumer and settings of Spark's session."""
 
@@ -82,16 +86,27 @@ THREADS = {
 """What the names of Java's threads begin with."""
 
 
-def by_thread(processes: list[psutil.Process]) -> dict[str, float]:
-    """The processor time of each group of threads until now, of those that live."""
-    found = {**dict.fromkeys(THREADS, 0.0), "other": 0.0}
+def by_thread(processes: list[psutil.Process]) -> dict[tuple[str, str], float]:
+    """The processor time of each thread until now, by its group and id. Those that have ended are missing."""
+    found = {}
     for process in processes:
         for task in Path(f"/proc/{process.pid}/task").iterdir():
-            name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+            try:
+                name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
+            except OSError:
+                continue  # it has ended since it was listed
             group = next((g for g, starts in THREADS.items() if name.startswith(starts)), "other")
             fields = rest.split()
-            found[group] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            found[group, task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return found
+
+
+def by_group(before: dict[tuple[str, str], float], after: dict[tuple[str, str], float]) -> dict[str, float]:
+    """What the threads of each group have used in between."""
+    used = {**dict.fromkeys(THREADS, 0.0), "other": 0.0}
+    for (group, number), seconds in after.items():
+        used[group] += seconds - before.get((group, number), 0.0)
+    return {group: round(seconds, 2) for group, seconds in used.items()}
 
 
 def measure(spark: SparkSession, servers: str, folder: str, properties: dict[str, str]) -> dict[str, Any]:
@@ -111,7 +126,7 @@ def measure(spark: SparkSession, servers: str, folder: str, properties: dict[str
         "mb": size, "processor_s": round(used, 2), "wall_s": round(wall, 2),
         "mb_per_processor_s": round(size / used, 1), "mb_per_wall_s": round(size / wall, 1),
         "load_average": round(os.getloadavg()[0], 1),
-        "processor_s_by_thread": {name: round(s - threads[name], 2) for name, s in by_thread(java).items()},
+        "processor_s_by_thread": by_group(threads, by_thread(java)),
     }  # fmt: skip
 
 
@@ -122,7 +137,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_100_000)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     args = parser.parse_args()
-    target = Path(__file__).parent / "results" / "topic_tables.json"
+    target = ROOT / "bench" / "results" / "topic_tables.json"
+    os.environ.setdefault(delta.JARS_VARIABLE, str(ROOT / ".cache" / "delta-4.4.0"))
+    os.environ.setdefault(connector.JARS_VARIABLE, str(ROOT / ".cache" / "spark-kafka-4.1.1"))
     figures: dict[str, dict[str, Any]] = {}
     with KafkaCluster() as cluster:
         with AdminClient(cluster.bootstrap_servers) as admin:

@@ -80,7 +80,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.spark = spark
-        self.folder = folder.rstrip("/")
+        self.folder = _absolute(spark, folder.rstrip("/"))
         self._pinned: dict[str, _State] | None = None
 
     def path(self, table: str) -> str:
@@ -225,6 +225,17 @@ class Lake:
         finally:
             if self._pinned is not None:
                 self._pinned.pop(table, None)
+
+
+def _absolute(spark: SparkSession, folder: str) -> str:
+    """A directory with its whole path: Spark's SQL takes a relative one for the name of a table."""
+    if ":" in folder or folder.startswith("/"):
+        return folder
+    jvm = spark._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    return str(system.makeQualified(path).toString()).removeprefix("file:")
 
 
 def application(cluster: str, schema: int = SCHEMA) -> str:

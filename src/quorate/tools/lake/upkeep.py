@@ -84,14 +84,16 @@ def _is_confirmed(args: argparse.Namespace) -> bool:
 def _compact(lake: Lake, args: argparse.Namespace) -> None:
     found = list(upkeep.files(lake, topics.tables_of_topics(lake)))
     for each in found:
-        print(f"{each.table}: {each.count} files, {_size(each.size_bytes)}: {_joined(each.small)}")
+        if each.count:
+            print(f"{each.table}: {each.count} files, {_size(each.size_bytes)}: {_joined(each.small)}")
     print(f"Files that no table has referred to for {args.retain_hours:g} hours are deleted.")
     if not _is_confirmed(args):
         return
     for each in found:
         upkeep.compact(lake, each.table, args.retain_hours)
     for after in upkeep.files(lake, topics.tables_of_topics(lake)):
-        print(f"{after.table}: {after.count} files, {_size(after.size_bytes)}")
+        if after.count:
+            print(f"{after.table}: {after.count} files, {_size(after.size_bytes)}")
 
 
 def _joined(small: int) -> str:

@@ -15,6 +15,7 @@ from simulation.config import DiskConfig, NetworkConfig, SimulationConfig, Topol
 from simulation.core.replica import Replica
 from simulation.core.world import World
 from simulation.identifiers import voter
+from simulation.runner import run_seed
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +170,9 @@ def test_a_follower_that_shuts_down_does_not_wait_actively() -> None:
     other.step(Received(m.EndEpoch(leader.id, leader.core.state.epoch, [other.key], {}), "end"))
     world.run(1)
     assert other.core.state.shutdown_complete
+
+
+def test_an_unavailable_leaders_late_answer_to_a_prospective_voter_is_no_error() -> None:
+    """It answers the Fetch of a voter that has meanwhile begun to ask for pre-votes and still knows it as the
+    leader."""
+    assert run_seed("core", 5_000_463, 8000).events >= 8000

@@ -65,9 +65,10 @@ def on_common_reply(r: RaftState, event: Replied, reply: Reply, now: float) -> b
     if reply.leader_id is not None and r.role in (Role.UNATTACHED, Role.CANDIDATE, Role.PROSPECTIVE):
         before = r.role
         transitions.adopt_leader_and_epoch(r, reply.epoch, reply.leader_id, endpoints, now)
-        if r.role is not before and reply.error != ErrorCode.NONE:
+        if reply.error == ErrorCode.NONE:
+            return None
+        if r.role is not before:
             return True
-        return None
     if reply.error == ErrorCode.BROKER_NOT_AVAILABLE:
         return False
     if reply.error == ErrorCode.INVALID_VOTER_KEY:

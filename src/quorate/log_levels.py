@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from quorate.protocol.config_resource import altered_node_id, check_described_node
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -57,16 +58,7 @@ def levels_of_node(node_id: int, name: str, wanted: Iterable[str] | None = None)
     id of the node in the request. Raises INVALID_REQUEST if it is not this node's."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    try:
-        asked = int(name)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-        ) from None
-    if asked != node_id:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}"
-        )
+    check_described_node(name, node_id, str(node_id))
     levels = logger_levels()
     return levels if wanted is None else {name: level for name, level in levels.items() if name in wanted}
 
@@ -78,15 +70,10 @@ def change_levels(
 
     Raises INVALID_REQUEST or INVALID_CONFIG, with the texts of Kafka's RuntimeLoggerManager.
     """
-    try:
-        asked = int(name)
-    except ValueError:
+    received = altered_node_id(name)
+    if received != node_id:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
-        ) from None
-    if asked != node_id:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {asked}"
+            ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {received}"
         )
     for change in changes:
         _check(change.name, change.config_operation, change.value)

@@ -30,17 +30,6 @@ def invalid_reason(name: str) -> str | None:
     return None
 
 
-_NODE_ID = re.compile(r"[+-]?[0-9]{1,10}\Z")
-
-
-def parse_node_id(name: str) -> int | None:
-    """The number in the name of a broker resource, or None if it is not a 32-bit decimal integer."""
-    if not _NODE_ID.match(name):
-        return None
-    number = int(name)
-    return number if -(2**31) <= number < 2**31 else None
-
-
 def unify_collision_chars(name: str) -> str:
     """The name with '_' in place of each '.', as in metrics. Source: Kafka's Topic.unifyCollisionChars."""
     return name.replace(".", "_")

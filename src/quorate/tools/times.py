@@ -10,9 +10,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def parse_datetime(text: str) -> datetime:
-    """Parses a time. Raises ValueError."""
+    """Parses a time. Raises ValueError, also for a time of a zone that has no year in UTC."""
     moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text}: {error}") from error
 
 
 def epoch_ms(moment: datetime) -> int:

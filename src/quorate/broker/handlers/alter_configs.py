@@ -17,6 +17,7 @@ from quorate.config.definitions import ConfigType
 from quorate.config.dynamic_configs import inconsistency, refusal_reason, valid_values
 from quorate.lazy import lazy_module
 from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.config_resource import altered_node_id
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_configs import AlterConfigsResponse
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
@@ -112,24 +113,15 @@ class AlterConfigsHandler:
             return True
         if kind == BROKER:
             if resource.resource_name:
-                self._check_broker_id(resource.resource_name)
+                me, name = self._services.node_id, resource.resource_name
+                if altered_node_id(name) != me:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}, but received {name}"
+                    )
             self._check_broker(resource)
         elif kind not in (TOPIC, CLIENT_METRICS, GROUP):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
         return False
-
-    def _check_broker_id(self, name: str) -> None:
-        me = self._services.node_id
-        try:
-            wanted = int(name)
-        except ValueError:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
-            ) from None
-        if wanted != me:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}, but received {name}"
-            )
 
     def _check_broker(self, resource: Any) -> None:
         """Checks the dynamic configurations of a broker, or the defaults of all, after the change."""

@@ -19,6 +19,7 @@ from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.lazy import lazy_module
 from quorate.protocol.api import ApiKey
+from quorate.protocol.config_resource import check_described_node
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -131,7 +132,8 @@ class DescribeConfigsHandler:
     def _broker(self, request: DescribeConfigsRequest, name: str, keys: set[str] | None) -> list[Entry]:
         view = self._view
         if name:
-            self._check_broker_id(name)
+            me = self._services.node_id
+            check_described_node(name, me, f"{me} or empty string,")
             names: Iterable[str] = view.broker_names()
         else:
             names = sorted(view.dynamic_default())
@@ -195,20 +197,6 @@ class DescribeConfigsHandler:
         if definition.default is None:
             return []
         return [Synonym(definition.name, definition.default, source.DEFAULT)]
-
-    def _check_broker_id(self, name: str) -> None:
-        me = self._services.node_id
-        try:
-            broker_id = int(name)
-        except ValueError:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-            ) from None
-        if broker_id != me:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {me} or empty string, but received {name}",
-            )
 
 
 def _is_set(synonyms: Iterable[Synonym]) -> bool:

@@ -22,9 +22,9 @@ from quorate.controller.handlers.config_rules import (
     check_cordoned_dirs,
     check_group,
 )
-from quorate.controller.topic_names import invalid_reason, parse_node_id
+from quorate.controller.topic_names import invalid_reason
 from quorate.metadata.records import ClearElrRecord, ConfigRecord
-from quorate.protocol.config_resource import ConfigResourceType
+from quorate.protocol.config_resource import ConfigResourceType, parse_node_id
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data
 

@@ -22,9 +22,9 @@ from quorate.controller.config_schema import (
     STATIC_BROKER,
     Entry,
 )
-from quorate.controller.topic_names import invalid_reason, parse_node_id
+from quorate.controller.topic_names import invalid_reason
 from quorate.metadata.image import MetadataImage
-from quorate.protocol.config_resource import ConfigResourceType
+from quorate.protocol.config_resource import ConfigResourceType, check_described_node
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -152,13 +152,7 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
             values = [e for e in _broker_values(applied, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
             described.append((broker_definition(key), values, values[0], key not in DYNAMIC_BROKER_CONFIGS))
         return described
-    if (node_id := parse_node_id(name)) is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if node_id != config.node_id:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
-        )
+    check_described_node(name, config.node_id, f"{config.node_id} or empty string,")
     for key in sorted({*BROKER_CONFIGS, *config.static, *applied.own, *applied.default}):
         definition = broker_definition(key)
         if definition is not None and definition.internal:

@@ -50,13 +50,13 @@ class Period:
 
 def parse_moment(text: str | None) -> Moment:
     """The moment of an option: an offset, or a time in ISO 8601, in UTC unless it names a zone."""
-    if text is None or text.isdigit():
+    if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ValueError(f"{text} is neither an offset nor a time such as 2026-11-21T09:20:54") from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def offset_of(lake: Lake, cluster: str, moment: Moment, *entities: Entity) -> int:
@@ -153,8 +153,7 @@ def _expired(lake: Lake, cluster: str) -> LakeError:
 
 def cluster_of(lake: Lake, wanted: str | None) -> str:
     """The cluster that is asked for, or the only one in the lake. Raises LakeError if there is no such."""
-    if not lake.exists():
-        raise LakeError(f"{lake.folder} is not a lake: quorate-pipeline run --lake {lake.folder} creates one")
+    lake.check_exists()
     known = lake.clusters()
     if wanted is None and len(known) == 1:
         return known[0]

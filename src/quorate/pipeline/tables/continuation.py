@@ -89,6 +89,13 @@ def _first_difference(lake: Lake, source: Source, cluster: str, last: int) -> in
             low = middle
         else:
             high = middle
+    expired = lake.expired(cluster)
+    if high <= expired:
+        raise LakeError(
+            f"the log differs from what the lake has applied of cluster {cluster} from offset {high} on, perhaps from "
+            f"an earlier one: the events before offset {expired} have expired, so what to take back is not known. "
+            "Begin a new lake"
+        )
     before, kind = events.where(f.col("offset") < high), f.col("type")
     row = before.agg(
         f.max(f.when(kind == BEGIN, f.col("offset"))).alias("begun"),

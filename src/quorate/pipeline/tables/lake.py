@@ -91,6 +91,13 @@ class Lake:
         """Whether a table exists. The first commit creates it."""
         return self._state(table).exists
 
+    def check_exists(self) -> None:
+        """Raises LakeError if the directory has no events."""
+        if not self.exists():
+            raise LakeError(
+                f"{self.folder} is not a lake: quorate-pipeline run --lake {self.folder} creates one"
+            )
+
     def clusters(self) -> list[str]:
         """The names of the clusters in the lake. Raises LakeError if the events of one have another schema."""
         found = self.schemas(EVENTS)

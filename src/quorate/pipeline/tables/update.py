@@ -341,10 +341,12 @@ def _derive(lake: Lake, cluster: str, entity: Entity, part: _Part, target: Progr
 
 def complete_end(lake: Lake, cluster: str, entity: Entity) -> int:
     """The offset up to which an entity's table is complete. A table that no record has changed since is behind
-    the events, and complete nevertheless."""
+    the events, and complete nevertheless, unless events that it has not applied have expired."""
     end, own = lake.applied(EVENTS, cluster), lake.applied(entity.name, cluster)
     if own >= end:
         return end
+    if own < lake.expired(cluster):
+        return own
     types = [*entity.record_types, "SNAPSHOT_HEADER"]
     later = events_between(lake, cluster, own, end).where(f.col("type").isin(*types))
     return end if later.isEmpty() else own

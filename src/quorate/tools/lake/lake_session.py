@@ -27,6 +27,12 @@ def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSessio
         spark = session.local_session(name, lake=True, topics=topics, long=topics)
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
+    except Exception as error:
+        if not type(error).__module__.startswith("pyspark."):
+            raise
+        raise ToolError(
+            f"Spark did not start: {_reason(error)} (quorate-pipeline doctor looks for the cause)"
+        ) from error
     try:
         yield spark
     except (ValueError, OSError):

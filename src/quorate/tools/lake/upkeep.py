@@ -24,6 +24,8 @@ else:
     )
 
 RETAIN_HOURS: Final = 168
+MAX_RETAIN_HOURS: Final = 1_000_000
+"""More than a hundred years. Delta's own limit is a number of milliseconds."""
 
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes"}
 
@@ -32,7 +34,7 @@ def add_upkeep(commands: Any) -> None:
     """Adds the commands to the parser."""
     parser = _command(commands, "compact", "join small files, and delete those that no table refers to")
     parser.add_argument(
-        "--retain-hours", type=float, default=RETAIN_HOURS, metavar="HOURS",
+        "--retain-hours", type=_hours, default=RETAIN_HOURS, metavar="HOURS",
         help=f"keep files for so long that no table refers to any more ({RETAIN_HOURS}); "
         "less only while nothing else uses the lake, because readers and runs may need them",
     )  # fmt: skip
@@ -59,14 +61,22 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
 def moment(text: str) -> datetime:
     """The time of an age or a time in ISO 8601, in UTC unless it names a zone."""
     age = re.fullmatch(r"(\d+)([dhm])", text)
-    if age is not None:
-        return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
+        if age is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
         return parse_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text} is neither an age such as 90d nor a time such as 2026-11-21T09:20:54"
         ) from None
+
+
+def _hours(text: str) -> float:
+    value = float(text)
+    # A negative time would delete what a run has written and not committed yet.
+    if not 0 <= value <= MAX_RETAIN_HOURS:
+        raise argparse.ArgumentTypeError(f"{text} h: 0 to {MAX_RETAIN_HOURS:g} h")
+    return value
 
 
 def _is_confirmed(args: argparse.Namespace) -> bool:
@@ -82,6 +92,7 @@ def _is_confirmed(args: argparse.Namespace) -> bool:
 
 
 def _compact(lake: Lake, args: argparse.Namespace) -> None:
+    lake.check_exists()
     found = list(upkeep.files(lake, topics.tables_of_topics(lake)))
     for each in found:
         if each.count:
@@ -105,6 +116,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _expire(lake: Lake, args: argparse.Namespace) -> None:
+    lake.check_exists()
     clusters = lake.clusters() if args.cluster is None else [args.cluster]
     found = [upkeep.older_than(lake, cluster, args.older_than) for cluster in clusters]
     for each in found:
@@ -121,6 +133,7 @@ def _expire(lake: Lake, args: argparse.Namespace) -> None:
 
 
 def _migrate(lake: Lake, args: argparse.Namespace) -> None:
+    lake.check_exists()
     found = schema.outdated(lake)
     if not found:
         print(f"{lake.folder} has schema {lakes.SCHEMA}: there is nothing to do.")

@@ -32,8 +32,10 @@ POLL_S = 0.02
 
 
 def check_command(option: str, command: str | None) -> None:
-    """Raises ToolError if a command has a placeholder that does not exist."""
+    """Raises ToolError if a command is empty or has a placeholder that does not exist."""
     if command is not None:
+        if not command.strip():
+            raise ToolError(f"{option} is empty: the shell would do nothing and report success")
         _fill(option, command, dict.fromkeys(PLACEHOLDERS, ""))
 
 

@@ -59,7 +59,10 @@ def add_operations(commands_of_quorate: Any) -> None:
         "rolling-restart); without it, the command waits until the broker has been stopped",
     )  # fmt: skip
     decommission.add_argument(
-        "--throttle", type=int, metavar="BYTES", help="limit of the moves in bytes/s on each broker (none)"
+        "--throttle",
+        type=positive,
+        metavar="BYTES",
+        help="limit of the moves in bytes/s on each broker (none)",
     )
     decommission.add_argument(
         "--max-moves", type=positive, default=DEFAULT_MOVES, metavar="NUMBER",

@@ -49,7 +49,10 @@ def create_topics_in_steps(
 ) -> ChangeSteps[Result[CreateTopicsResponse]]:
     """Does the same as `create_topics` in steps, which yield the records."""
     _check_total(view, request)
-    repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    names = [topic.name for topic in request.topics]
+    repeated: set[str] = set()
+    if len(set(names)) < len(names):
+        repeated.update([name for name, count in Counter(names).items() if count > 1])
     collisions = Collisions(view.image.topics.by_name)
     usable = usable_brokers(view)
     records: list[Data] = []  # those that the next step yields

@@ -314,10 +314,11 @@ class LeadersBuilder:
 
     def finish(self) -> tuple[Map[int, int], Map[bytes, int]]:
         """The counts and the partitions without a leader after all changes."""
-        for leaders, moved in Counter(self._moves).items():
-            old, new = _LEADERS.unpack(leaders)
-            self._counts[old] -= moved
-            self._counts[new] += moved
+        if self._moves:
+            for leaders, moved in Counter(self._moves).items():
+                old, new = _LEADERS.unpack(leaders)
+                self._counts[old] -= moved
+                self._counts[new] += moved
         counts = self._base.leader_counts
         if any(self._counts.values()):
             mutation = counts.mutate()

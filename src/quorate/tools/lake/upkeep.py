@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from quorate.lazy import lazy_module, lazy_modules
-from quorate.tools.command_line import ToolError
+from quorate.tools.confirmation import confirm
 from quorate.tools.times import parse_datetime
 
 if TYPE_CHECKING:
@@ -83,11 +82,7 @@ def _is_confirmed(args: argparse.Namespace) -> bool:
     """Asks on a terminal. Raises ToolError if nobody can be asked, or the answer is no."""
     if args.dry_run or args.yes:
         return not args.dry_run
-    sys.stdout.flush()
-    if not sys.stdin.isatty():
-        raise ToolError("Nothing was done: give --yes to perform the plan, or --dry-run to show it only.")
-    if input("Proceed? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise ToolError("Nothing was done.")
+    confirm()
     return True
 
 

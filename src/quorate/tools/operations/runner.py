@@ -16,6 +16,7 @@ from typing import Protocol
 
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, error_text
 from quorate.tools.command_line import ToolError
+from quorate.tools.confirmation import NOBODY_ASKED, confirm
 from quorate.tools.operations.description import Cluster, counted
 from quorate.tools.operations.observer import Observer
 from quorate.tools.operations.plan import OperationPlan, Planner, Progress, Step
@@ -112,10 +113,9 @@ def _confirm(args: argparse.Namespace) -> None:
     """Asks on a terminal. Raises ToolError if the answer is no, or if nobody can be asked."""
     if args.yes:
         return
-    if args.json or not sys.stdin.isatty():
-        raise ToolError("Nothing was done: give --yes to perform the plan, or --dry-run to show it only.")
-    if input("Proceed? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise ToolError("Nothing was done.")
+    if args.json:
+        raise ToolError(NOBODY_ASKED)
+    confirm()
 
 
 class _Run:

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from quorate.lazy import lazy_module, lazy_modules
+from quorate.lazy import lazy_modules
 from quorate.tools.confirmation import confirm
 from quorate.tools.times import parse_datetime
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from quorate.pipeline.tables import lake as lakes
     from quorate.pipeline.tables import schema, update, upkeep
     from quorate.pipeline.tables.lake import Lake
+    from quorate.pipeline.topics import positions
     from quorate.pipeline.topics import tables as topics
 else:
-    topics = lazy_module("quorate.pipeline.topics.tables")
+    positions, topics = lazy_modules("quorate.pipeline.topics", "positions", "tables")
     lakes, schema, update, upkeep = lazy_modules(
         "quorate.pipeline.tables", "lake", "schema", "update", "upkeep"
     )
@@ -87,7 +88,8 @@ def _is_confirmed(args: argparse.Namespace) -> bool:
 
 
 def _compact(lake: Lake, args: argparse.Namespace) -> None:
-    lake.check_exists()
+    if not lake.exists(positions.POSITIONS):  # a lake may have the tables of topics only
+        lake.check_exists()
     found = list(upkeep.files(lake, topics.tables_of_topics(lake)))
     for each in found:
         if each.count:

@@ -3,6 +3,7 @@ that was acknowledged is lost, whatever stops the broker meanwhile. KIP-113, KIP
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -95,7 +96,11 @@ def reassign(node: Node, target: Path, action: str, *options: object) -> str:
 
 def copied(target: Path) -> int:
     """The size of the copy so far."""
-    return sum(path.stat().st_size for path in target.glob(f"{TOPIC}-0*/*.log"))
+    size = 0
+    for path in target.glob(f"{TOPIC}-0*/*.log"):
+        with contextlib.suppress(FileNotFoundError):  # the copy took the replica's place and its name
+            size += path.stat().st_size
+    return size
 
 
 def has_moved(node: Node, target: Path) -> bool:

@@ -141,17 +141,17 @@ def test_a_controller_that_closes_waits_for_its_last_commits_and_accepts_no_more
 READY = """
 import sys
 import quorate.controller.driver
-from quorate.controller.standby_preload import MODULES, RAFT_KEYS, RECORDS, pieces, structs
-from quorate.controller.requests.routes import WRITES, write_handler
+from quorate.controller.standby_preload import FIRST_REQUESTS, RAFT_KEYS, RECORDS, pieces, structs
+from quorate.controller.requests.routes import write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)
 for _ in pieces():
     pass
 loaded = set(sys.modules)
 assert "quorate.controller.handlers.create_topics" not in before
-for key in WRITES:
+for key in FIRST_REQUESTS:
     write_handler(key)
-for key in (*WRITES, ApiKey.ENVELOPE, *RAFT_KEYS):
+for key in (*FIRST_REQUESTS, ApiKey.ENVELOPE, *RAFT_KEYS):
     spec = REGISTRY[key]
     assert spec.max_version in spec.request._decoders, key
     assert spec.max_version in spec.response._encoders, key
@@ -164,7 +164,7 @@ from quorate.protocol.schema import Struct
 from quorate.records.control import LeaderChangeMessage
 built = [LeaderChangeMessage, *(getattr(records, name) for name in RECORDS)]
 built += [REGISTRY[key].request for key in RAFT_KEYS]
-built += [REGISTRY[key].response for key in (*WRITES, ApiKey.ENVELOPE, *RAFT_KEYS)]
+built += [REGISTRY[key].response for key in (*FIRST_REQUESTS, ApiKey.ENVELOPE, *RAFT_KEYS)]
 slow = [struct for message in built for struct in structs(message) if struct.__init__ is Struct.__init__]
 assert not slow, slow
 """

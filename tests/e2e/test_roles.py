@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from quorate.net.client import Connection
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.fetch import FetchRequest
+from quorate.protocol.messages.list_offsets import ListOffsetsRequest
+from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.records.batch import build_batch
 from tests.support.cluster import Node, wait_for
@@ -73,6 +77,80 @@ def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) 
     controller.start()
     serve(broker, ledger, "d")
     assert broker.stop() == 0
+
+
+def first_answers(port: int, topics: list[str]) -> dict[str, set[int]]:
+    """The error codes in the first answers of a broker that starts, by API. The requests wait in the socket until
+    the broker serves."""
+
+    async def ask() -> dict[str, set[int]]:
+        while True:
+            try:
+                connection = await Connection.connect("127.0.0.1", port, client_id="early")
+                break
+            except OSError:
+                await asyncio.sleep(0.005)  # the process has not bound its port yet
+        produce = ProduceRequest(
+            acks=1,
+            timeout_ms=10_000,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(
+                            index=0, records=build_batch([(b"k", b"v", (), 1)])
+                        )
+                    ],
+                )
+                for topic in topics
+            ],
+        )
+        metadata = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=False,
+        )
+        end = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        offsets = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[end]) for topic in topics],
+        )
+        fetched = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        fetch = FetchRequest(
+            max_wait_ms=0,
+            topics=[FetchRequest.FetchTopic(topic=topic, partitions=[fetched]) for topic in topics],
+        )
+        try:
+            described = await connection.call(metadata)
+            listed = await connection.call(offsets)
+            read = await connection.call(fetch, version=12)
+            written = await connection.call(produce, version=12)
+        finally:
+            connection.close()
+        return {
+            "Metadata": {t.error_code for t in described.topics},
+            "ListOffsets": {p.error_code for t in listed.topics for p in t.partitions},
+            "Fetch": {p.error_code for t in read.responses for p in t.partitions},
+            "Produce": {p.error_code for t in written.responses for p in t.partition_responses},
+        }
+
+    return asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_the_first_answers_after_kill_9_know_all_topics(pair: tuple[Node, Node]) -> None:
+    """A broker serves only when it has replayed the metadata up to its own registration."""
+    controller, broker = pair
+    controller.start()
+    broker.start()
+    topics = [f"topic-{i}" for i in range(100)]
+    admin = broker.admin()
+    created = admin.create_topics([NewTopic(t, 1, 1) for t in topics], operation_timeout=30)
+    for future in created.values():
+        future.result(30)
+    for _ in range(4):
+        broker.kill()
+        broker.start(wait=False)
+        errors = first_answers(broker.broker_port, topics)
+        assert errors == {api: {ErrorCode.NONE} for api in ("Metadata", "ListOffsets", "Fetch", "Produce")}
 
 
 def test_a_broker_that_stops_without_a_controller_accepts_no_more_records(pair: tuple[Node, Node]) -> None:

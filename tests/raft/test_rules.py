@@ -10,11 +10,13 @@ import pytest
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core import transitions
+from quorate.raft.core.control_records import LEADER_CHANGE
 from quorate.raft.core.effects import Effects
-from quorate.raft.core.events import Appended, Received, Replied, Resign, Synced, Timeout
+from quorate.raft.core.events import Appended, ControlRecord, Received, Replied, Resign, Synced, Timeout
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.types import TRANSITIONS, OffsetEpoch, QuorumState, RaftError, RaftParams, ReplicaKey, Role
+from quorate.records.control import LeaderChangeMessage
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, address, directory, voter
 
 
@@ -360,14 +362,21 @@ def fetch(offset: int, last_epoch: int, epoch: int = 3, wait: int = 500, **chang
     return q
 
 
+def append_leader_change(r: Raft) -> None:
+    """Appends the LeaderChange record with which a leader of epoch 3 begins, at offset 3."""
+    assert isinstance(r.state.log, MemoryLog)
+    record = LeaderChangeMessage(leader_id=r.state.me.id)
+    r.state.log.entries.append(Entry(3, (LEADER_CHANGE, record)))
+    r.step(Appended([ControlRecord(3, LEADER_CHANGE, record)]), 5.0)
+
+
 def leader(snapshots: tuple[tuple[int, int], ...] = (), start: tuple[int, int] | None = None) -> Raft:
     """A leader of epoch 3. Its log has records of the epochs 1, 1 and 2 and its own LeaderChange at offset
     3, all durable."""
     r = started(Role.LEADER)
     log = r.state.log
     assert isinstance(log, MemoryLog)
-    log.entries.append(Entry(3, (2, None)))
-    r.step(Appended(), 5.0)
+    append_leader_change(r)
     r.step(Synced(4), 5.0)
     for s in snapshots:
         log.snapshots[OffsetEpoch(*s)] = b"x" * 100
@@ -473,9 +482,7 @@ def test_waiting_fetches_are_refused_when_leadership_ends() -> None:
 
 def test_the_high_watermark_needs_a_record_of_this_epoch_and_the_leaders_own_fsync() -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.state.log, MemoryLog)
-    r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(Appended(), 5.0)
+    append_leader_change(r)
     r.step(Received(fetch(3, 2), "a"), 5.1)
     assert r.state.hwm is None, "everything of older epochs is replicated, but that is not enough"
     r.step(Received(fetch(4, 3), "b"), 5.2)
@@ -485,9 +492,7 @@ def test_the_high_watermark_needs_a_record_of_this_epoch_and_the_leaders_own_fsy
 
 def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.state.log, MemoryLog)
-    r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(Appended(), 5.0)
+    append_leader_change(r)
     r.step(Received(fetch(4, 3), "a"), 5.1)
     other = fetch(4, 3)
     other.replica = ReplicaKey(3, directory(3))
@@ -500,9 +505,7 @@ def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
 )
 def test_replicas_that_do_not_count_for_the_high_watermark(key: ReplicaKey) -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.state.log, MemoryLog)
-    r.state.log.entries.append(Entry(3, (2, None)))
-    r.step(Appended(), 5.0)
+    append_leader_change(r)
     r.step(Synced(4), 5.0)
     q = fetch(4, 3)
     q.replica = key

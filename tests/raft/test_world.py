@@ -6,6 +6,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core.control_records import LEADER_CHANGE
 from quorate.raft.core.events import Shutdown, UpgradeKraftVersion
 from quorate.raft.types import ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
@@ -39,6 +40,18 @@ def test_the_first_batch_of_a_leader_has_leader_change_and_under_kraft_1_version
         world.boot_all()
         world.elect()
         assert [e.control[0] for e in world.nodes[1].log.entries if e.control] == kinds
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_leader_change_names_the_directories_of_voters_that_the_voter_set_has(kraft: int) -> None:
+    world = World(3, kraft=kraft)
+    world.boot_all()
+    leader = world.elect()
+    [change] = [e.control[1] for e in leader.log.entries if e.control and e.control[0] == LEADER_CHANGE]
+    expected = {i: directory(i) if kraft else bytes(16) for i in (1, 2, 3)}
+    assert {v.voter_id: v.directory_id for v in change.voters} == expected
+    assert len(change.granting_voters) >= 2
+    assert {v.voter_id: v.directory_id for v in change.granting_voters}.items() <= expected.items()
 
 
 def test_voters_are_written_once_and_not_again_by_the_next_leader() -> None:

@@ -38,7 +38,7 @@ def world_of(seed: int = 1, **topology: int) -> World:
     return world
 
 
-def slow_disk(world: World, replica: Replica, sync_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_disk(world: World, replica: Replica, sync_s: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "sync_delay", lambda of: sync_s if of is replica else None)
 
 
@@ -176,3 +176,43 @@ def test_an_unavailable_leaders_late_answer_to_a_prospective_voter_is_no_error()
     """It answers the Fetch of a voter that has meanwhile begun to ask for pre-votes and still knows it as the
     leader."""
     assert run_seed("core", 5_000_463, 8000).events >= 8000
+
+
+def test_records_written_before_a_new_voter_set_are_committed_by_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of their fsync is reported after the voter set was appended, but before the core has heard of
+    the append.
+
+    An addition waits for a majority, and two removals overtake it. When the second one is committed, the
+    leader appends what was proposed meanwhile, and the voter set of the addition behind it.
+    """
+    world = world_of(voters=3, spares=1)
+    leader = world.await_leader()
+    added = world.replicas[4]
+    first, second = [replica for replica in others(world, leader) if replica is not added]
+    assert world.run(5, lambda: all(r.committed == leader.committed for r in (first, second, added)))
+    world.cut_links = {(first.id, leader.id), (second.id, leader.id)}
+    leader.request_from_outside(m.AddVoter(voter(added.id)))
+
+    def waits() -> bool:
+        change = leader.core.state.leading and leader.core.state.leading.voter_change
+        return bool(change and change.fetched and change.fetched == {added.key})
+
+    assert world.run(5, waits)
+    world.heal()
+    leader.request_from_outside(m.RemoveVoter(first.key))
+    assert world.run(5, lambda: leader.core.state.voters.ids == sorted([leader.id, second.id]))
+    leader.request_from_outside(m.RemoveVoter(second.key))
+    slow_disk(world, leader, 0.1, monkeypatch)
+    assert world.run(5, lambda: leader.core.state.voters.ids == [leader.id])
+    assert leader.syncing
+    leader.propose(["after the removal"])
+    slow_disk(world, leader, None, monkeypatch)
+    assert world.run(5, lambda: leader.core.state.voters.ids == sorted([leader.id, added.id]))
+    assert world.run(5, lambda: added.committed == leader.disk.end)
+
+
+def test_a_voter_set_is_in_force_before_an_older_fsync_is_counted() -> None:
+    """The same with faults, as it was found."""
+    assert run_seed("core", 5_002_424, 8000).events >= 8000

@@ -18,7 +18,7 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int16, int32
 
 class LeaderChangeMessage(Data, versions="0-1", flexible="0+"):
     """Announces an elected leader. It is always written in schema version 0, because Java peers read no
-    other version. Directory ids are in a tagged field that is not Kafka's."""
+    other version. Directory ids, which a dynamic voter set has, are in a tagged field that is not Kafka's."""
 
     class Voter(Struct):
         voter_id: int32 = 0

@@ -72,8 +72,8 @@ def epoch_start_records(r: RaftState, granting: Sequence[int]) -> list[tuple[int
             LeaderChangeMessage(
                 version=0,
                 leader_id=r.me.id,
-                voters=[LeaderChangeMessage.Voter(voter_id=i) for i in r.voters.ids],
-                granting_voters=[LeaderChangeMessage.Voter(voter_id=i) for i in granting],
+                voters=[_named(r, i) for i in r.voters.ids],
+                granting_voters=[_named(r, i) for i in granting],
             ),
         )
     ]
@@ -88,6 +88,13 @@ def epoch_start_records(r: RaftState, granting: Sequence[int]) -> list[tuple[int
             records.append((KRAFT_VERSION, kraft_version_record(r.members.kraft_version)))
             records.append((KRAFT_VOTERS, voters_record(voters)))
     return records
+
+
+def _named(r: RaftState, voter_id: int) -> LeaderChangeMessage.Voter:
+    """A voter in LeaderChange, with its directory id if the voter set has it."""
+    entry = r.voters.by_id.get(voter_id)
+    directory_id = NO_DIRECTORY if entry is None else entry.key.directory_id
+    return LeaderChangeMessage.Voter(voter_id=voter_id, directory_id=directory_id)
 
 
 def needs_voter_update(r: RaftState) -> bool:

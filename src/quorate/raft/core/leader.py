@@ -49,10 +49,12 @@ def advance_high_watermark(r: RaftState, now: float) -> None:
     committed together with it. On their own they are not safe even on a majority of the voters: a later
     leader could still overwrite them (Raft, section 5.4.2 and figure 8). So the high watermark must be
     greater than `epoch_start`, the offset of the LeaderChange record of this epoch.
+
+    A voter set counts from its append on. While one is being appended, the high watermark waits.
     """
     leading = r.leading
     voters = r.voters
-    if leading is None or not len(voters):
+    if leading is None or leading.appending_control_records or not len(voters):
         return
     if len(voters) == 1 and voters.is_voter(r.me):
         candidate = r.synced

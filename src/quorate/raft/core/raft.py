@@ -182,6 +182,7 @@ def _on_appended(r: RaftState, controls: Sequence[ControlRecord], now: float) ->
         _apply_control(r, control)
     if r.leading is not None and controls:
         r.leading.appending_control_records = False
+        leader.advance_high_watermark(r, now)  # an fsync may have ended before this was reported
     if r.leading is not None and r.leading.parked:
         leader.wake_parked(r, now)
 

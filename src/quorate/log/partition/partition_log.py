@@ -295,8 +295,7 @@ class PartitionLog:
         upper = end if upper_offset is None else min(upper_offset, end)
         if offset >= upper or not log.exists:
             return FetchData(_next_offset=offset)
-        with log.disk_access("reading from"):
-            return log.read(offset, max_bytes, upper, min_one)
+        return log.read(offset, max_bytes, upper, min_one)
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True

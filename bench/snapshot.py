@@ -64,8 +64,8 @@ AUTOGROUP = Path(
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-def records(partitions: int) -> Iterator[tuple[Data, int]]:
-    """A cluster of six (fenced) brokers, every partition on three of them; always the same."""
+def records(partitions: int, fenced: bool) -> Iterator[tuple[Data, int]]:
+    """A cluster of six brokers, every partition on three of them; always the same."""
     r = random.Random(42)
     directories = [r.randbytes(16) for _ in range(BROKERS)]
     yield FeatureLevelRecord(name="metadata.version", feature_level=25), 0
@@ -75,7 +75,7 @@ def records(partitions: int) -> Iterator[tuple[Data, int]]:
             name="metadata.version", min_supported_version=7, max_supported_version=27
         )
         broker = RegisterBrokerRecord(
-            broker_id=1000 + i, incarnation_id=r.randbytes(16), broker_epoch=i + 1, fenced=True
+            broker_id=1000 + i, incarnation_id=r.randbytes(16), broker_epoch=i + 1, fenced=fenced
         )
         broker.end_points, broker.features, broker.log_dirs = [endpoint], [feature], [directories[i]]
         yield broker, 3
@@ -94,9 +94,10 @@ def records(partitions: int) -> Iterator[tuple[Data, int]]:
             yield partition, 1
 
 
-def data_batches(partitions: int) -> Iterator[bytes]:
+def data_batches(partitions: int, *, fenced: bool = True) -> Iterator[bytes]:
+    """The batches of a snapshot of that many partitions, whose brokers are fenced or not."""
     values: list[bytes] = []
-    for record, version in records(partitions):
+    for record, version in records(partitions, fenced):
         values.append(encode_record(record, version))
         if len(values) == BATCH_RECORDS:
             yield build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=1)

@@ -8,7 +8,8 @@ each. The sessions of one rack end at once. The controller is the real one on a 
 portion at once (`tests.controller.support`), so the figures are its CPU time: from the decision to the bytes for
 the log and the new image. The longest turn is that of one portion. A broker or standby replays the same records
 in steps. Both begin with an image of their own, so that what they replace is freed, as in a node, and the garbage
-collector has the settings of a node. Result: bench/results/zone.json.
+collector has the settings of a node. The longest collection of garbage is a part of the turn in which it happens.
+Result: bench/results/zone.json.
 """
 
 from __future__ import annotations
@@ -85,6 +86,20 @@ def cluster_image(partitions: int) -> MetadataImage:
     return image
 
 
+class Collections:
+    """The CPU times of the collections of garbage, s."""
+
+    def __init__(self) -> None:
+        self.took = [0.0]
+        self._began = 0.0
+
+    def __call__(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.took.append(time.thread_time() - self._began)
+
+
 async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[CommittedBatch]]:
     """The figures of the controller, and the batches that it wrote."""
     log = FakeLog()
@@ -106,6 +121,8 @@ async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[Commit
     before, led, turns = log.end, 0.0, [0.0]
     moved = sum(image.topics.leader_count(broker_id) for broker_id in LOST)
     del image
+    collections = Collections()
+    gc.callbacks.append(collections)
     while not all(state.image.cluster.brokers[broker_id].fenced for broker_id in LOST):
         h.clock.seconds += 0.002
         for broker_id in set(range(BROKERS)) - set(LOST):
@@ -118,6 +135,7 @@ async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[Commit
         log.batches.clear()
         if not led and not any(state.image.topics.leads_any(broker_id) for broker_id in LOST):
             led = sum(turns)
+    gc.callbacks.remove(collections)
     turns.sort()
     assert state.image.topics.leader_count(-1) == 0
     figures = {
@@ -127,6 +145,8 @@ async def lose_zone(image: MetadataImage) -> tuple[dict[str, float], list[Commit
         "fenced_cpu_s": round(sum(turns), 2),
         "longest_turn_ms": round(turns[-1] * 1000, 1),
         "turn_p99_ms": round(turns[int(len(turns) * 0.99)] * 1000, 1),
+        "collections_cpu_s": round(sum(collections.took), 2),
+        "longest_collection_ms": round(max(collections.took) * 1000, 1),
     }
     return figures, written
 

@@ -12,6 +12,8 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.lazy import lazy_module
@@ -151,6 +153,12 @@ def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: in
         done += n
         rest = rest[n:]
     return total
+
+
+@lru_cache(64)
+def path_of(directory: str) -> Path:
+    """The path of a log directory. There are few of them, and each log asks for its own."""
+    return Path(directory)
 
 
 def fsync_path(path: str) -> None:

@@ -84,6 +84,7 @@ __all__ = [
     "compute_crc",
     "control_records",
     "decode_records",
+    "has_crc",
     "iter_batches",
     "iter_metadata_values",
     "metadata_values",
@@ -129,6 +130,14 @@ def compute_crc(buf: Buffer) -> int:
 def verify_crc(buf: Buffer) -> bool:
     """Whether the checksum of the one complete batch in `buf` is correct."""
     return len(buf) >= BATCH_OVERHEAD and int.from_bytes(buf[CRC : CRC + 4], "big") == compute_crc(buf)
+
+
+def has_crc(data: bytes, at: int, header: BatchHeader) -> bool:
+    """Whether the complete batch at position `at` of the data, which has this header, has its checksum.
+
+    As `verify_crc`, for bytes that are there already: only the part that is checked is copied.
+    """
+    return int(google_crc32c.value(data[at + ATTRIBUTES : at + header.size_bytes])) == header.crc
 
 
 def set_placement(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

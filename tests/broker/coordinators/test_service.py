@@ -181,7 +181,7 @@ async def test_a_coordinator_that_cannot_read_its_log_takes_the_directory_offlin
         failed: list[LogDirFailure] = []
         w.replicas.storage_failed = failed.append
         if part == "index":
-            monkeypatch.setattr(LocalLog, "read", bad_sector)
+            monkeypatch.setattr(LocalLog, "_find", bad_sector)
         else:
             monkeypatch.setattr(loader, "_bytes_of", bad_sector)
         await w.restart()

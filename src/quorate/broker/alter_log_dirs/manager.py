@@ -91,7 +91,7 @@ class ReplicaAlterLogDirsManager:
                 return move
             move.cancel(delete=True)
         log = partition.log
-        if log.dir.parent == target:
+        if log.log_dir == target:
             return None
         if len(self._logs.online_dirs()) < len(self._logs.dirs):
             # The future log of this replica may be in the directory that is offline.
@@ -131,7 +131,7 @@ class ReplicaAlterLogDirsManager:
             if partition is None or partition.topic_id != future.topic_id:
                 continue  # for example, its current log is in a directory that is offline
             try:
-                if partition.log.dir.parent != future.dir.parent:
+                if partition.log.log_dir != future.log_dir:
                     self._start(partition, future)
             except KafkaError as error:
                 logger.error("[ReplicaAlterLogDirs] The move of %r is not continued: %s", partition, error)

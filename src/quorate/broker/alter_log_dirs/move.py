@@ -72,7 +72,7 @@ class LogDirMove:
         """`slots` limits the number of replicas that are copied at once."""
         self.partition = partition
         self.future = future
-        self.target: Path = future.dir.parent
+        self.target: Path = future.log_dir
         self.state = ReassignmentState.NONE
         self.created: asyncio.Future[None] = replicas.loop.create_future()
         """Done when the future log has files. Has the LogDirFailure if they cannot be created."""
@@ -82,7 +82,7 @@ class LogDirMove:
         self._slots = slots
         self._max_bytes = min(max_bytes, _COPY_BYTES)
         self._backoff_s = backoff_s
-        self._source_id = replicas.directory_id_of(partition.log.dir.parent)
+        self._source_id = replicas.directory_id_of(partition.log.log_dir)
         self._target_id = replicas.directory_id_of(self.target)
         self._truncate_to: int | None = None
         """The lowest offset to which the current log was truncated, if the future log was not yet."""
@@ -389,4 +389,4 @@ def _read(log: PartitionLog, parts: Sequence[FileRegion]) -> bytes:
     try:
         return b"".join(part.read() for part in parts)
     except OSError as e:
-        raise LogDirFailure(str(log.dir.parent), f"Error while reading from {log.name}: {e}") from e
+        raise LogDirFailure(str(log.log_dir), f"Error while reading from {log.name}: {e}") from e

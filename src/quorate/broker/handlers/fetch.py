@@ -23,13 +23,13 @@ from quorate.broker.handlers.fetch_steps import (
 )
 from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
-from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
+from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read, read_one
 from quorate.broker.replication.partition import NO_EPOCH
 from quorate.broker.replication.purgatory import DelayedFetch
 from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.page_cache import read_resident
 from quorate.protocol.uuids import ZERO_UUID
@@ -130,50 +130,50 @@ class FetchHandler:
         if request is None or self._by_rack:
             return None
         services = self._services
-        name, max_bytes = request.name, min(request.max_bytes, self._max_bytes)
+        replicas = services.replicas
+        name, offset, max_bytes = request.name, request.offset, min(request.max_bytes, self._max_bytes)
         if request.topic_id != ZERO_UUID:
             name = services.metadata.topic_name(request.topic_id) or ""
-        if (name, request.partition) not in services.replicas.partitions:
+        partition = replicas.partitions.get((name, request.partition))
+        if partition is None:
             return None
-        log = services.replicas.logs.get(name, request.partition)
-        if (
-            log is not None
-            and request.offset >= log.high_watermark
-            and request.max_wait_ms > 0
-            and request.min_bytes > 0
-        ):
-            return None  # it has to wait for the next record
-        wanted = [
-            FetchPartition(
-                name,
-                request.topic_id,
-                request.partition,
-                request.offset,
-                request.log_start_offset,
-                request.partition_max_bytes,
-                max(request.leader_epoch, NO_EPOCH),
-                request.last_epoch,
-            )
-        ]
-        if self._steps.cold_regions(wanted):
-            return None
-        params = FetchParams(
-            replica_id=_CONSUMER,
-            replica_epoch=-1,
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=min(request.min_bytes, max_bytes),
-            max_bytes=max_bytes,
-            isolation=Isolation.HIGH_WATERMARK,
-            only_leader=False,
-            listener=source.listener_name,
+        try:
+            log = partition.log
+            if offset >= log.high_watermark and request.max_wait_ms > 0 and request.min_bytes > 0:
+                return None  # it has to wait for the next record
+            if log.cold_regions(offset):
+                return None
+        except (OSError, KafkaError):
+            return None  # the read of the handler raises the error again and handles it
+        wanted = FetchPartition(
+            name,
+            request.topic_id,
+            request.partition,
+            offset,
+            request.log_start_offset,
+            request.partition_max_bytes,
+            max(request.leader_epoch, NO_EPOCH),
+            request.last_epoch,
         )
-        results = read(services.replicas, params, wanted, note_follower=False)
-        (result,) = results
+        min_bytes = min(request.min_bytes, max_bytes)
+        params = FetchParams(
+            _CONSUMER,
+            -1,
+            request.max_wait_ms,
+            min_bytes,
+            max_bytes,
+            Isolation.HIGH_WATERMARK,
+            False,
+            "",
+            source.listener_name,
+        )
+        result = read_one(replicas, params, wanted)
+        size = result.size
         if (
             result.error
             or result.diverging is not None
-            or result.size > INLINE_BYTES
-            or (result.size < params.min_bytes and params.max_wait_ms > 0)
+            or size > INLINE_BYTES
+            or (size < min_bytes and request.max_wait_ms > 0)
         ):
             return None
         records = b""
@@ -181,8 +181,8 @@ class FetchHandler:
             data = read_resident(region.fd_owner, region.position, region.length)
             if data is None:
                 return None
-            records += data
-        self._steps.count(params, wanted, results)
+            records = records + data if records else data
+        replicas.stats.consumer_fetched(name, size)
         return small_fetch.response(frame, request, result, records)
 
     def _count(self, request: FetchRequest) -> int:

@@ -49,12 +49,12 @@ def describe(
             lag = 0
             if hosted is not None and not hosted.is_leader:
                 lag = max(0, log.high_watermark - log.log_end_offset)
-            add(log.dir.parent, log.topic, log.partition, log.size_bytes, lag)
+            add(log.log_dir, log.topic, log.partition, log.size_bytes, lag)
     for future in services.logs.futures:
         if wanted is None or (future.topic, future.partition) in wanted:
             log = services.logs.get(future.topic, future.partition)
             lag = -1 if log is None else log.log_end_offset - future.log_end_offset
-            add(future.dir.parent, future.topic, future.partition, future.size_bytes, lag, is_future=True)
+            add(future.log_dir, future.topic, future.partition, future.size_bytes, lag, is_future=True)
     # Replicas without records have no log yet. They are empty and in the directory that is assigned to them.
     for (name, index), partition in services.replicas.partitions.items():
         assert name is not None

@@ -167,6 +167,12 @@ class BrokerTopicStats:
             else:
                 stats.bytes_out += result.size
 
+    def consumer_fetched(self, name: str, size: int) -> None:
+        """Counts a partition of which a consumer gets that many bytes, as `fetched` does."""
+        stats = self.topic(name)
+        stats.fetches += 1
+        stats.bytes_out += size
+
     # -- metrics
 
     def families(self) -> Iterator[Family | None]:

@@ -104,6 +104,11 @@ def read(
     return results
 
 
+def read_one(manager: ReplicaManager, params: FetchParams, part: FetchPartition) -> ReadResult:
+    """Reads the only partition of a consumer's request, as `read` does."""
+    return _read_partition(manager, params, part, min(part.max_bytes, max(0, params.max_bytes)), True, False)
+
+
 def _read_partition(
     manager: ReplicaManager,
     params: FetchParams,
@@ -177,20 +182,21 @@ def _read_log(
             f"Offset {offset} of {part.topic}-{part.partition} is not in the log, which has {start} to "
             f"{end}.",
         )
-    upper = upper_offset(log, params.isolation)
+    isolation = params.isolation
+    upper = result.high_watermark if isolation is Isolation.HIGH_WATERMARK else upper_offset(log, isolation)
     if manager.quotas.leader.is_active and throttles(manager, params, partition):
         pass  # the Fetch still counts as one of the follower, and brings it the high watermark
     elif offset < upper and (max_bytes > 0 or min_one):
         data = log.read(offset, max_bytes, upper_offset=upper, min_one=min_one)
         result.parts = data.parts
         result.size = data.size
-        if params.isolation is Isolation.TXN_COMMITTED:
+        if isolation is Isolation.TXN_COMMITTED:
             result.aborted = (
                 log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []
             )
-    elif params.isolation is Isolation.TXN_COMMITTED:
+    elif isolation is Isolation.TXN_COMMITTED:
         result.aborted = []
-    if params.is_from_follower and note_follower:
+    if note_follower and params.is_from_follower:
         partition.follower_fetched(
             params.replica_id, params.replica_epoch, offset, part.log_start_offset, end, manager.clock.now()
         )

@@ -200,9 +200,9 @@ class ReplicaManager:
     ) -> None:
         """Reports the directory of a log if the metadata has another one, unless the log moves there."""
         if self.assign_directory is not None:
-            actual = self.directory_id_of(log.dir.parent)
+            actual = self.directory_id_of(log.log_dir)
             future = self.logs.futures.get(log.topic, partition)
-            if actual != assigned and (future is None or self.directory_id_of(future.dir.parent) != assigned):
+            if actual != assigned and (future is None or self.directory_id_of(future.log_dir) != assigned):
                 self.assign_directory(topic_id, partition, actual)
 
     def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:

@@ -80,12 +80,10 @@ class FutureLogs:
         """
         for log in self:
             current = self._current.get((log.topic, log.partition))
-            if current is None and log.topic_id and assigned_directory(log) == log.dir.parent:
+            if current is None and log.topic_id and assigned_directory(log) == log.log_dir:
                 logger.warning("[LogManager] %s becomes the current log, because there is no other", log.dir)
                 self._promote(log)
-            elif current is not None and (
-                current.dir.parent == log.dir.parent or current.topic_id != log.topic_id
-            ):
+            elif current is not None and (current.log_dir == log.log_dir or current.topic_id != log.topic_id):
                 logger.warning("[LogManager] Deleting %s, which is no copy of %s", log.dir, current.dir)
                 self.delete(log.topic, log.partition)
 
@@ -118,11 +116,11 @@ class FutureLogs:
     def purge_checkpoints(self, log: PartitionLog) -> Iterator[Step]:
         """Removes what the checkpoints hold of an earlier log of the same partition in the same directory.
         Must be done before the files of a new future log are created. Raises LogDirFailure."""
-        return self._checkpoints.purge(log.dir.parent, (log.topic, log.partition))
+        return self._checkpoints.purge(log.log_dir, (log.topic, log.partition))
 
     def checkpoint_log_starts(self, log: PartitionLog) -> Iterator[Step]:
         """Writes the log start offsets of the directory of a future log. Raises LogDirFailure."""
-        return self._checkpoints.write(log.dir.parent, LOG_STARTS)
+        return self._checkpoints.write(log.log_dir, LOG_STARTS)
 
     def replace_current(self, topic: str, partition: int, now_ms: int) -> PartitionLog:
         """Makes the future log the current one, and deletes the current log (Kafka's
@@ -138,17 +136,17 @@ class FutureLogs:
         self._promote(future)
         future.high_watermark = current.high_watermark
         future.epochs.copy_from(current.epochs)
-        source = current.dir.parent
+        source = current.log_dir
         del self._by_directory[source][key]
         self._checkpoints.note_deleted(source, key)
         future.flusher.flush_later(now_ms)
         if current.has_files:
-            self._deletion.delete_after_syncs_of(str(future.dir.parent), current)
+            self._deletion.delete_after_syncs_of(str(future.log_dir), current)
         return future
 
     def _promote(self, log: PartitionLog) -> None:
         key = (log.topic, log.partition)
-        self._deletion.free_name(str(log.dir.parent / f"{log.topic}-{log.partition}"))
+        self._deletion.free_name(str(log.log_dir / f"{log.topic}-{log.partition}"))
         log.become_current()
         del self._logs[key]
         self._current[key] = log
@@ -163,7 +161,7 @@ class FutureLogs:
         """Removes a future log, whose directory stays until `delete_files`."""
         log = self._logs.pop((topic, partition), None)
         if log is not None:
-            directory = log.dir.parent
+            directory = log.log_dir
             self._by_directory[directory].pop((topic, partition), None)
             self._checkpoints.note_deleted(directory, (topic, partition))
         return log
@@ -175,7 +173,7 @@ class FutureLogs:
 
     def directory_failed(self, directory: Path) -> None:
         """Forgets the future logs in a directory that has failed. They keep their files."""
-        self._logs = {key: log for key, log in self._logs.items() if log.dir.parent != directory}
+        self._logs = {key: log for key, log in self._logs.items() if log.log_dir != directory}
 
     def clear(self) -> None:
         """Forgets all future logs when the log manager closes."""
@@ -183,4 +181,4 @@ class FutureLogs:
 
     def _add(self, log: PartitionLog) -> None:
         key = (log.topic, log.partition)
-        self._logs[key] = self._by_directory[log.dir.parent][key] = log
+        self._logs[key] = self._by_directory[log.log_dir][key] = log

@@ -243,7 +243,7 @@ class LogManager:
                 self.futures.delete(future.topic, future.partition)
         found = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in found:
-            if not self.is_online(log.dir.parent):  # it has failed meanwhile
+            if not self.is_online(log.log_dir):  # it has failed meanwhile
                 continue
             if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
@@ -325,7 +325,7 @@ class LogManager:
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
         log = self._logs.pop((topic, partition), None)
         if log is not None:
-            directory = log.dir.parent
+            directory = log.log_dir
             del self._by_dir[directory][topic, partition]
             self._checkpoints.note_deleted(directory, (topic, partition))
         return log

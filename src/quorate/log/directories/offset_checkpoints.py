@@ -130,11 +130,11 @@ class OffsetCheckpoints:
         records below an old log start.
         """
         stale = {
-            (log.dir.parent, name)
+            (log.log_dir, name)
             for log in truncated
             for name, value_of in _VALUES.items()
-            if self._collecting.get((log.dir.parent, name))  # the old offset may have been read already
-            or self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0)
+            if self._collecting.get((log.log_dir, name))  # the old offset may have been read already
+            or self._written.get((log.log_dir, name), {}).get((log.topic, log.partition), 0)
             > (value_of(log) or 0)
         }
         for directory, name in stale:

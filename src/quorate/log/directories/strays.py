@@ -37,15 +37,14 @@ def stray_of(
             and is_stray(candidate.topic, candidate.partition, candidate.topic_id)
         ):
             return candidate
-    if assigned is not None and assigned == log.dir.parent:
+    if assigned is not None and assigned == log.log_dir:
         return known
-    if assigned is not None and assigned == known.dir.parent:
+    if assigned is not None and assigned == known.log_dir:
         return log
     log.release_files()
     raise LogDirFailure(
-        str(log.dir.parent),
-        f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; "
-        "move one of them out of the way",
+        str(log.log_dir),
+        f"{log.name} exists both in {known.log_dir} and in {log.log_dir}; move one of them out of the way",
     )
 
 

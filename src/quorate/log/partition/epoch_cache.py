@@ -85,9 +85,11 @@ class EpochCache:
     def correct(self, epoch: int, offset: int) -> None:
         """Corrects the entries by a batch of this epoch at this offset. After a crash the checkpoint may
         be newer than the log, if the log was truncated and written again."""
+        epochs, starts = self._columns
+        if epochs and epochs[-1] == epoch and starts[-1] <= offset:
+            return  # the common case: one more batch of the same epoch
         if epoch < 0 or self.epoch_for(offset) == epoch:
             return
-        epochs, starts = self._columns
         keep = min(bisect_right(epochs, epoch), bisect_right(starts, offset))
         if keep < len(epochs):
             self._replace(epochs[:keep], starts[:keep])

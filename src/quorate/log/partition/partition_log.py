@@ -9,15 +9,9 @@ from pathlib import Path
 
 from quorate.log.config import LogConfig
 from quorate.log.errors import CheckpointError
-from quorate.log.files import OpenFiles, fsync_directory, fsync_path
-from quorate.log.partition import timestamp_search
-from quorate.log.partition.append_validation import (
-    Buffer,
-    ValidatedAppend,
-    validate_new_batch,
-    validate_placed_batches,
-    validate_raft_batches,
-)
+from quorate.log.files import OpenFiles, fsync_directory, fsync_path, path_of
+from quorate.log.partition import append_validation, timestamp_search
+from quorate.log.partition.append_validation import Buffer, ValidatedAppend
 from quorate.log.partition.flusher import Flusher
 from quorate.log.partition.loader import LoadedLog, load_log
 from quorate.log.partition.local_log import LocalLog
@@ -102,8 +96,13 @@ class PartitionLog:
 
     @property
     def dir(self) -> Path:
-        """The partition's directory; its parent is the log directory."""
+        """The partition's directory."""
         return Path(self._log.directory)
+
+    @property
+    def log_dir(self) -> Path:
+        """The parent of `dir`."""
+        return path_of(self._log.parent)
 
     @property
     def topic_id(self) -> bytes | None:
@@ -211,9 +210,11 @@ class PartitionLog:
         sequence errors of producers), LogDirFailure.
         """
         if origin is AppendOrigin.RAFT and not isinstance(batches, tuple):
-            valid = validate_raft_batches(self._log, batches, leader_epoch, self._log_start)
+            valid = append_validation.validate_raft_batches(self._log, batches, leader_epoch, self._log_start)
         else:
-            valid = validate_new_batch(self._log, batches, leader_epoch, self._log_start, now_ms, origin)
+            valid = append_validation.validate_new_batch(
+                self._log, batches, leader_epoch, self._log_start, now_ms, origin
+            )
         return self._append(valid, now_ms, origin)
 
     def append_as_follower(
@@ -223,7 +224,9 @@ class PartitionLog:
         last one, and those of a later epoch than `leader_epoch`. Raises UnexpectedAppendOffset if they
         begin before the log end, and with `contiguous` if they leave gaps, which only compaction causes;
         CorruptRecordError; LogDirFailure."""
-        valid = validate_placed_batches(self._log, batches, None, self._log_start, contiguous, leader_epoch)
+        valid = append_validation.validate_placed_batches(
+            self._log, batches, None, self._log_start, contiguous, leader_epoch
+        )
         return self._append(valid, now_ms, AppendOrigin.REPLICATION)
 
     def _append(self, valid: ValidatedAppend, now_ms: int, origin: AppendOrigin) -> AppendInfo:
@@ -284,8 +287,7 @@ class PartitionLog:
         """Reads batches of one segment, from the one that holds `offset` up to `upper_offset`, which is the
         watermark that limits the reader. Returns at most `max_bytes`, but with `min_one` always the complete
         first batch. Raises OFFSET_OUT_OF_RANGE, LogDirFailure."""
-        log = self._log
-        end = log.end_offset
+        log, end = self._log, self._log.end_offset
         if not self._log_start <= offset <= end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -293,10 +295,8 @@ class PartitionLog:
                 f"segments from offset {self._log_start} to {end}.",
             )
         upper = end if upper_offset is None else min(upper_offset, end)
-        if offset >= upper or not log.exists:
-            return FetchData(_next_offset=offset)
-        with log.disk_access("reading from"):
-            return log.read(offset, max_bytes, upper, min_one)
+        wanted = offset < upper and log.exists
+        return log.read(offset, max_bytes, upper, min_one) if wanted else FetchData(_next_offset=offset)
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True

@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterator
 
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET
 from quorate.log.segment.segment import Segment
-from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header, verify_crc
+from quorate.records.batch import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    has_crc,
+    parse_header,
+    verify_crc,
+)
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
@@ -91,19 +99,20 @@ def scan_batches(
                 data = os.pread(fd, size, position)
             else:
                 return  # an incomplete last batch
-        batch = memoryview(data)[at : at + (size or 0)]
-        header = parse_header(batch)
-        if header.base_offset <= last or header.last_offset_delta < 0:
-            raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
-        if min_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
+        header = parse_header(data, at)
+        base, delta = header.base_offset, header.last_offset_delta
+        if base <= last or delta < 0:
+            raise CorruptRecordError(f"Offset {base} after {last}")
+        if min_epoch is not None and (base != last + 1 or header.leader_epoch < epoch):
             raise CorruptRecordError(
-                f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
+                f"Offset {base} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
             )
-        if header.last_offset - base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
+        last = base + delta
+        if last - base_offset > MAX_RELATIVE_OFFSET or not has_crc(data, at, header):
             raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
         yield header
         position += header.size_bytes
-        last, epoch = header.last_offset, header.leader_epoch
+        epoch = header.leader_epoch
 
 
 def _batch_size(data: bytes, at: int) -> int | None:

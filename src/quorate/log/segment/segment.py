@@ -250,15 +250,16 @@ class Segment:
     def note_scanned(self, header: BatchHeader, position: int) -> bool:
         """Notes the next batch of a scan or an append: updates the greatest timestamp and adds an index
         entry every `index.interval.bytes`. Returns whether it has added one."""
-        if header.max_timestamp > (
-            self.max_timestamp if self.max_timestamp is not None else self.offset_and_time_of_max()[1]
-        ):
-            self.max_timestamp = header.max_timestamp
+        newest = self.max_timestamp
+        if newest is None:
+            newest = self.offset_and_time_of_max()[1]
+        if header.max_timestamp > newest:
+            self.max_timestamp = newest = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
         is_indexed = self._bytes_since_index > self._index_interval
         if is_indexed:
             self.offset_index().append(header.last_offset, position)
-            self.time_index().maybe_append(self.max_timestamp or 0, self.offset_of_max_timestamp)
+            self.time_index().maybe_append(newest or 0, self.offset_of_max_timestamp)
             self._bytes_since_index = 0
         self._bytes_since_index += header.size_bytes
         return is_indexed

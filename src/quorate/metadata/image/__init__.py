@@ -11,6 +11,7 @@
   builder           replays records onto an image
   topics_builder    replays the records of topics and partitions
   cluster_builder   replays the records of brokers and controllers
+  garbage           collects the garbage of replaced images in small steps
   writer            turns an image into records
   delta             the difference between two images
 

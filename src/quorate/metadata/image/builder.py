@@ -16,6 +16,7 @@ from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
 from quorate.metadata.image.cluster_builder import ClusterBuilder
 from quorate.metadata.image.encoded import FRAMES
+from quorate.metadata.image.garbage import count_replaced
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.small_images import (
     AclsImage,
@@ -183,6 +184,7 @@ class ImageBuilder:
         self._note_touched()
         if self._topics_builder is not None:
             topics = self._topics_builder.finish()
+            count_replaced(len(self._topics_touched))
         configs = image.configs
         if self._resources:
             resources = configs.resources.mutate()

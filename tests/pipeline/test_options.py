@@ -1,14 +1,11 @@
-"""The options of the data source, and what filters add to them. Without a Spark session."""
+"""The options of the data source. Without a Spark session."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
 
-from quorate.pipeline.datasource.bounds import Bounds, Mode
-from quorate.pipeline.datasource.options import Options, parse_options
+from quorate.pipeline.datasource.bounds import FIRST_TIME_MS, LAST_TIME_MS, Bounds, Mode
+from quorate.pipeline.datasource.options import parse_options
 from quorate.pipeline.live.offsets import StreamOffset
 
 
@@ -32,6 +29,14 @@ def test_options_are_parsed_without_regard_to_case() -> None:
         ({"path": "/a", "kafka.client.id": "x"}, "option kafka.client.id is only for the option controllers"),
         ({"path": "/a", "startingOffset": "latest"}, "option startingOffset is for streams only"),
         ({"path": "/a", "startOffset": "x"}, "option startOffset is 'x', but must be a number from 0 on"),
+        (
+            {"path": "/a", "endTime": "9"},
+            "option endTime is '9', but must be a time such as 2026-11-21T09:20:54",
+        ),
+        (
+            {"path": "/a", "startTime": "0001-01-01T00:00+05:00"},
+            "option startTime is '0001-01-01T00:00.05:00', but",
+        ),
         ({"path": "/a", "sliceBytes": "0"}, "option sliceBytes is '0', but must be a number from 1 on"),
         ({"path": "/a", "mode": "x"}, "option mode is 'X': FAILFAST, PERMISSIVE or DROPMALFORMED"),
         ({"path": "/a", "snapshots": "x"}, "option snapshots is 'x': all, base, resets, latest or none"),
@@ -58,36 +63,23 @@ def test_a_stream_has_its_own_options() -> None:
         parse_options({"path": "/a", "endOffset": "9"}, stream=True)
 
 
-def pushed(*filters: Any) -> Options:
-    pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
-    from quorate.pipeline.datasource.pushdown import push_filters
-
-    return push_filters(parse_options({"path": "/a", "startOffset": "3"}), filters)
-
-
-def test_filters_of_offsets_types_and_snapshots_narrow_the_read() -> None:
-    d = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
-    offset, kind = ("offset",), ("type",)
-    assert pushed(d.GreaterThan(offset, 4), d.LessThanOrEqual(offset, 8)).bounds == Bounds(5, 9)
-    assert pushed(d.GreaterThanOrEqual(offset, 1), d.LessThan(offset, 8)).bounds == Bounds(3, 8)
-    assert pushed(d.EqualTo(offset, 7)).bounds == Bounds(7, 8)
-    assert pushed(d.EqualTo(offset, 1)).bounds == Bounds(3, 2)
-    assert pushed(d.In(kind, ("A", "B")), d.EqualTo(kind, "B")).selection.types == {"B"}
-    assert pushed(d.IsNull(("snapshot",))).snapshots == "none"
-    assert not pushed(d.IsNotNull(("snapshot",))).log
-    above = pushed(d.GreaterThan(offset, 4))
-    assert [above.may_have(end) for end in (0, 5, 6, 99)] == [False, False, True, True]
-    below = pushed(d.LessThan(offset, 4))
-    assert [below.may_have(end) for end in (0, 4, 5)] == [True, True, False]
-    assert pushed(d.Not(d.EqualTo(kind, "B")), d.EqualTo(("key",), "k")) == pushed()
-
-
-def test_filters_of_times_keep_every_batch_that_may_match() -> None:
-    d = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
-    time, at = ("timestamp",), datetime(2026, 1, 2, 3, 4, 5, 6_500, tzinfo=UTC)
+def test_times_are_in_utc_unless_they_name_a_zone_and_their_end_is_exclusive() -> None:
+    given = {
+        "path": "/a",
+        "startTime": "2026-01-02T03:04:05.006",
+        "endTime": "2026-01-02T04:04:05.006001+01:00",
+    }
     milliseconds = 1_767_323_045_006
-    bounds = pushed(d.GreaterThan(time, at), d.LessThan(time, at)).bounds
-    assert bounds.first_time_ms in (milliseconds - 1, milliseconds)
-    assert bounds.last_time_ms in (milliseconds, milliseconds + 1)
-    both = pushed(d.EqualTo(time, at)).bounds
-    assert (both.first_time_ms, both.last_time_ms) == (bounds.first_time_ms, bounds.last_time_ms)
+    bounds = parse_options(given).bounds
+    assert (bounds.first_time_ms, bounds.last_time_ms) == (milliseconds, milliseconds)
+    with pytest.raises(ValueError, match="option startTime is not for streams"):
+        parse_options(given, stream=True)
+
+
+def test_an_open_range_of_times_ends_with_the_calendar() -> None:
+    """As with a filter, a time that is null is in no range."""
+    bounds = parse_options({"path": "/a", "endTime": "2026-01-02"}).bounds
+    assert bounds.first_time_ms == FIRST_TIME_MS
+    bounds = parse_options({"path": "/a", "startTime": "2026-01-02"}).bounds
+    assert bounds.last_time_ms == LAST_TIME_MS
+    assert parse_options({"path": "/a"}).bounds == Bounds()

@@ -58,24 +58,35 @@ def test_a_schema_chooses_columns(spark: SparkSession, tmp_path: Path) -> None:
         reader.schema("offset string").load(str(tmp_path)).count()
 
 
-def test_filters_reduce_what_is_read_and_not_what_is_found(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("push_down", ["true", "false"])
+def test_queries_of_one_load_do_not_take_rows_from_each_other(
+    spark: SparkSession, tmp_path: Path, push_down: str
+) -> None:
+    """Spark keeps one set of pushed filters for each load, and one reader for the next query without any."""
     path = write_log(tmp_path, 0, [[topic("orders", ORDERS), partition(ORDERS)] for _ in range(6)])
     write_log(tmp_path, 12, [[topic("orders", ORDERS)]])
     write_state(tmp_path, 13, [])
     path.write_bytes(b"?" * path.stat().st_size)  # is not opened for the offsets from 12 on
-    reader = spark.read.format("quorate_metadata").option("filterPushdown", "true")
-    found = reader.load(str(tmp_path)).where("offset >= 12 and snapshot is null and type = 'TOPIC_RECORD'")
-    assert [row.offset for row in found.collect()] == [12]
-    # Spark keeps one set of filters for each load.
-    log, rest = (
-        reader.load(str(tmp_path)).where(which)
-        for which in ("offset = 12 and snapshot is null", "snapshot is not null")
-    )
-    assert {row.snapshot for row in log.union(rest).collect()} == {None, 13}
-    late = reader.option("startOffset", 12).load(str(tmp_path))
-    assert [row.offset for row in late.where("timestamp > timestamp '1970-01-01 00:00:12'").collect()] == [
-        12
-    ] * 3
+    name = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, push_down)
+    try:
+        frame = spark.read.format("quorate_metadata").option("startOffset", 12).load(str(tmp_path))
+        log, rest = (frame.where(f"snapshot is {which}") for which in ("null", "not null"))
+        assert [row.offset for row in log.where("type = 'TOPIC_RECORD' and offset = 12").collect()] == [12]
+        assert frame.where("offset > 12").count() == 0
+        every = frame.collect()
+        assert {row.snapshot for row in log.union(rest).collect()} == {None, 13}
+        assert log.count() + rest.count() == len(every) == frame.count()
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def test_times_of_a_load_are_those_of_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), partition(ORDERS)] for _ in range(6)])
+    reader = spark.read.format("quorate_metadata").option("startTime", "1970-01-01T00:00:04")
+    frame = reader.option("endTime", "1970-01-01T00:00:08").load(str(tmp_path))
+    assert [row.offset for row in frame.orderBy("offset").collect()] == [4, 5, 6, 7]
 
 
 def test_damage_is_an_error_or_a_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
     options   its options
     columns   its columns, and the choice among them
     bounds    bounds of offset and time, and what happens about damage
-    pushdown  what the filters of a query say about these bounds
     tasks     what the tasks of Spark read
 
 Users import `source`. `decoder` and `live` share `columns`, `bounds` and `options`.

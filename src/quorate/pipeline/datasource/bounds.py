@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+FIRST_TIME_MS: Final = -62_135_596_800_000
+LAST_TIME_MS: Final = 253_402_300_799_999
+"""The years 1 to 9999, which both Spark and Python have."""
 
 
 class Mode(StrEnum):
@@ -40,3 +48,12 @@ class Bounds(NamedTuple):
 
 
 EVERYTHING: Final = Bounds()
+
+
+def parse_time(text: str) -> datetime:
+    """A time in ISO 8601, in UTC unless it names a zone. Raises ValueError, also for one outside of the calendar."""
+    time = datetime.fromisoformat(text)
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text}: {error}") from error

@@ -9,10 +9,10 @@
 | `columns` | the columns; `partition_record.leader` is one field of a struct column |
 | `types` | the record types of which rows are read |
 | `startOffset`, `endOffset` | the range of the log's records; the end is exclusive |
+| `startTime`, `endTime` | the times of records and of snapshots' rows, in ISO 8601; the end is exclusive |
 | `snapshots` | `all` (default), `base`, `resets`, `latest` or `none`, or the end offset of one |
 | `complete` | true to fail if the log begins after `startOffset`, or lacks that snapshot |
 | `mode` | `FAILFAST` (default), `PERMISSIVE` or `DROPMALFORMED`: what happens where a file is damaged |
-| `filterPushdown` | true to read less by the filters of the query; false by default (see `FilteringReader`) |
 | `sliceBytes` | the bytes that one task reads |
 | `startingOffset` | of a stream: `earliest` (default), `latest`, a number, or an offset of a checkpoint |
 | `maxOffsetsPerTrigger` | of a stream: the records that one batch reads at most |
@@ -25,7 +25,16 @@ from dataclasses import field, replace
 from typing import Final
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds, Mode
+from quorate.pipeline.datasource.bounds import (
+    EPOCH,
+    EVERYTHING,
+    FIRST_TIME_MS,
+    LAST_TIME_MS,
+    MILLISECOND,
+    Bounds,
+    Mode,
+    parse_time,
+)
 from quorate.pipeline.datasource.columns import Selection, select
 from quorate.pipeline.directories.files import LOCAL, Files
 from quorate.pipeline.directories.layout import SLICE_BYTES
@@ -38,7 +47,7 @@ CLIENT_PREFIX: Final = "kafka."
 HADOOP_PREFIX: Final = "hadoop."
 
 OF_STREAMS: Final = ("startingOffset", "maxOffsetsPerTrigger")
-OF_TABLES: Final = ("startOffset", "endOffset", "filterPushdown")
+OF_TABLES: Final = ("startOffset", "endOffset", "startTime", "endTime")
 """The options that only a stream, or only a read of a table, has."""
 
 NAMES: Final = (
@@ -48,10 +57,11 @@ NAMES: Final = (
     "types",
     "startOffset",
     "endOffset",
+    "startTime",
+    "endTime",
     "snapshots",
     "complete",
     "mode",
-    "filterPushdown",
     "sliceBytes",
     "startingOffset",
     "maxOffsetsPerTrigger",
@@ -71,7 +81,6 @@ class Options:
     snapshots: str = "all"
     bounds: Bounds = EVERYTHING
     mode: Mode = Mode.FAILFAST
-    filter_pushdown: bool = False
     slice_bytes: int = SLICE_BYTES
     controllers: str | None = None
     client: dict[str, str] = field(default_factory=dict)
@@ -80,22 +89,11 @@ class Options:
     starting: StartingOffset = Start.EARLIEST
     max_offsets: int | None = None
     complete: bool = False
-    log: bool = True
-    """Whether filters leave rows of the log, and not only those of snapshots."""
-    snapshot_bounds: Bounds = EVERYTHING
-    """What filters say about the offsets of the rows of snapshots. `startOffset` and `endOffset` are not about them."""
 
     @property
     def offsets_per_task(self) -> int:
         """The records of a quorum's log that one task reads."""
         return max(1, self.slice_bytes // _RECORD_BYTES)
-
-    def may_have(self, snapshot_end_offset: int) -> bool:
-        """Whether filters may leave rows of a snapshot. All of them have its last offset."""
-        offset, bounds = snapshot_end_offset - 1, self.snapshot_bounds
-        return bounds.first_offset <= max(0, offset) and (
-            bounds.end_offset is None or offset < bounds.end_offset
-        )
 
     def with_columns(self, columns: str) -> Options:
         """The options with the columns of a schema."""
@@ -136,9 +134,8 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         values.get("types"),
         select(values.get("columns"), values.get("types")),
         _snapshots(values.get("snapshots", "all")),
-        Bounds(_number(values, "startOffset") or 0, _number(values, "endOffset")),
+        _bounds(values),
         Mode(_choice("mode", values.get("mode", Mode.FAILFAST).upper(), tuple(Mode))),
-        _choice("filterPushdown", values.get("filterPushdown", "false").lower(), ("true", "false")) == "true",
         _number(values, "sliceBytes", least=1) or SLICE_BYTES,
         controllers,
         client,
@@ -147,6 +144,31 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         _number(values, "maxOffsetsPerTrigger", least=1),
         _choice("complete", values.get("complete", "false").lower(), ("true", "false")) == "true",
     )
+
+
+def _bounds(values: Mapping[str, str]) -> Bounds:
+    """The range of offsets and times. Rows whose time no calendar has are in no range of times."""
+    offsets = Bounds(_number(values, "startOffset") or 0, _number(values, "endOffset"))
+    first, end = (_time_ms(values, name) for name in ("startTime", "endTime"))
+    if first is None and end is None:
+        return offsets
+    return offsets._replace(
+        first_time_ms=FIRST_TIME_MS if first is None else first,
+        last_time_ms=LAST_TIME_MS if end is None else end - 1,
+    )
+
+
+def _time_ms(values: Mapping[str, str], name: str) -> int | None:
+    """The first millisecond that is not before a time. The times of records are whole milliseconds."""
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        return -((EPOCH - parse_time(text)) // MILLISECOND)
+    except ValueError:
+        raise ValueError(
+            f"option {name} is {text!r}, but must be a time such as 2026-11-21T09:20:54, in UTC unless it has a zone"
+        ) from None
 
 
 def _snapshots(value: str) -> str:

@@ -4,24 +4,22 @@ directories or from a running quorum, as a table or as a stream. `quorate.pipeli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from quorate.lazy import lazy_module
-from quorate.pipeline.datasource.bounds import Bounds
 from quorate.pipeline.datasource.columns import COMMITTED, TYPED_COLUMNS, ddl
 from quorate.pipeline.datasource.options import OF_STREAMS, OF_TABLES, Options, parse_options
-from quorate.pipeline.datasource.pushdown import push_filters
 from quorate.pipeline.datasource.tasks import FileTask, RangeTask, read_task
 from quorate.pipeline.directories.committed import committed_end
 from quorate.pipeline.directories.copies import find_copies, merge
 from quorate.pipeline.directories.layout import group, slices
-from quorate.pipeline.live.offsets import UNKNOWN_EPOCH, Range, Start, StreamOffset
+from quorate.pipeline.live.offsets import Start, StreamOffset
 from quorate.pipeline.live.stream import MetadataStreamReader
 from quorate.pipeline.live.tail import QuorumTail
 
@@ -48,9 +46,7 @@ class MetadataLogSource(DataSource):
         return parse_options(given).selection.ddl()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = _with_schema(parse_options(self.options), schema)
-        reader = FilteringReader if options.filter_pushdown else MetadataLogReader
-        return reader(options)
+        return MetadataLogReader(_with_schema(parse_options(self.options), schema))
 
     def streamReader(self, schema: StructType) -> MetadataStreamReader:
         return MetadataStreamReader(_with_schema(parse_options(self.options, stream=True), schema))
@@ -58,27 +54,27 @@ class MetadataLogSource(DataSource):
 
 class MetadataLogReader(DataSourceReader):
     """Plans the tasks on the driver by names and sizes of files, or by the offsets of a quorum's log. The tasks
-    decode the records."""
+    decode the records.
+
+    It has no `pushFilters`: Spark 4.1 keeps the reader that has the filters of one query for the next queries of
+    the same DataFrame, and for both sides of a union, whose rows would then be missing. What is read less of is
+    said by the options of a load, which hold for all of its queries.
+    """
 
     def __init__(self, options: Options) -> None:
-        self._asked = options
         self._options = options
-        """The options with the bounds of filters."""
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.controllers is not None:
-            found = [_within(task.wanted, options.bounds) for task in _quorum_tasks(self._asked)]
-            return [RangeTask(wanted) for wanted in found if wanted is not None] or [FileTask([])]
+            return [*_quorum_tasks(options)] or [FileTask([])]
         copies = find_copies(options.paths, options.files)
         layout = merge(copies)
-        chosen = layout.chosen_snapshots(options.snapshots)
-        snapshots = [snapshot for snapshot in chosen if options.may_have(snapshot.end_offset)]
         if options.complete:
-            layout.check_complete(self._asked.bounds.first_offset, self._asked.snapshots)
+            layout.check_complete(options.bounds.first_offset, options.snapshots)
         parts = slices(
-            layout if options.log else replace(layout, segments=()),
-            snapshots=snapshots,
+            layout,
+            snapshots=layout.chosen_snapshots(options.snapshots),
             start_offset=options.bounds.first_offset,
             end_offset=options.bounds.end_offset,
             slice_bytes=options.slice_bytes,
@@ -89,17 +85,6 @@ class MetadataLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self._options)
-
-
-class FilteringReader(MetadataLogReader):
-    """A reader that uses the filters of the query. Spark refuses a reader with this method unless
-    `spark.sql.python.filterPushdown.enabled` is true. And Spark 4.1 reuses the reader with the filters of one query for
-    the next queries of the same DataFrame. So it is a class and an option of its own, off by default."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Uses what filters say about offsets, times and types to read less. Spark evaluates them again."""
-        self._options = push_filters(self._options, filters)
-        return filters
 
 
 def _quorum_tasks(options: Options) -> list[RangeTask]:
@@ -116,17 +101,6 @@ def _quorum_tasks(options: Options) -> list[RangeTask]:
     if options.complete:
         _check_complete(tasks, options)
     return tasks
-
-
-def _within(wanted: Range, bounds: Bounds) -> Range | None:
-    """The part of a range that filters leave, or None. A snapshot's rows have its last offset: it is read
-    whole, and filters do not decide whether it is."""
-    if wanted.begins_with_snapshot:
-        return wanted
-    start = max(wanted.start, bounds.first_offset)
-    end = wanted.end if bounds.end_offset is None else min(wanted.end, bounds.end_offset)
-    epoch = wanted.epoch if start == wanted.start else UNKNOWN_EPOCH
-    return replace(wanted, start=start, end=end, epoch=epoch) if start < end else None
 
 
 def _check_complete(tasks: Sequence[RangeTask], options: Options) -> None:

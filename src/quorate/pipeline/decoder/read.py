@@ -14,7 +14,7 @@ from quorate.dataclass import dataclass
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.records import AbortTransactionRecord, NoOpRecord
-from quorate.pipeline.datasource.bounds import EVERYTHING, Bounds, Mode
+from quorate.pipeline.datasource.bounds import EVERYTHING, FIRST_TIME_MS, LAST_TIME_MS, Bounds, Mode
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS, CORRUPT, Selection
 from quorate.pipeline.decoder.arrays import Numbers, arrow_type
 from quorate.pipeline.decoder.batches import Batch, Damage, read_batches
@@ -40,10 +40,6 @@ _NO_OP_BYTES: Final = 4
 """The size of such a record without tagged fields: the frame of three bytes, and the number of the fields."""
 
 _NO_API: Final = -1
-
-_FIRST_MS: Final = -62_135_596_800_000
-_LAST_MS: Final = 253_402_300_799_999
-"""The years 1 to 9999, which both Spark and Python have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +265,7 @@ class _Reader:
 
 def _times(milliseconds: Numbers) -> pa.Array:
     """The times of records. Those that no calendar has are null: multiplied, they would be other times."""
-    outside = (milliseconds < _FIRST_MS) | (milliseconds > _LAST_MS)
+    outside = (milliseconds < FIRST_TIME_MS) | (milliseconds > LAST_TIME_MS)
     return pa.array(np.where(outside, 0, milliseconds) * 1000, mask=outside).cast(arrow_type("timestamp"))
 
 

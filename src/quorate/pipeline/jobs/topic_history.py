@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType
 
 TOPIC_TYPES = (
     "TOPIC_RECORD",
@@ -165,39 +166,29 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     order = _each("topic_id", "partition").orderBy("offset", "position")
     now = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # A PartitionRecord resets the leader epoch. Each change record with a leader increments it.
-    every = every.withColumn("life", f.count(f.when(whole, 1)).over(now))
-    raised = f.when(~whole & named.isNotNull(), 1).otherwise(0)
-    life = _each("topic_id", "partition", "life").orderBy("offset", "position")
-    life = life.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    epoch = f.first("record.leader_epoch").over(life) + f.sum(raised).over(life)
+    raised = f.count(f.when(~whole & named.isNotNull(), 1)).over(now)
     empty = f.array().cast("array<int>")
-    fields = {
-        "leader": f.last(named, ignorenulls=True).over(now),
-        "leader epoch": epoch,
-        "isr": f.last("record.isr", ignorenulls=True).over(now),
-        "replicas": f.last("record.replicas", ignorenulls=True).over(now),
+    states = {
+        "leader": f.last(named, ignorenulls=True),
+        "leader epoch": f.last(
+            f.when(whole, f.col("record.leader_epoch") - f.col("raised")), ignorenulls=True
+        ),
+        "isr": f.last("record.isr", ignorenulls=True),
+        "replicas": f.last("record.replicas", ignorenulls=True),
     }
     for field, column in (
         ("elr", "record.eligible_leader_replicas"),
         ("last known elr", "record.last_known_elr"),
     ):
-        fields[field] = f.last(
-            f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column)), ignorenulls=True
-        ).over(now)
-    shown = every
-    for field, value in fields.items():
-        shown = shown.withColumn(field, value.cast("string"))
-    for field in fields:
-        shown = shown.withColumn(f"old {field}", f.lag(f"`{field}`").over(order))
-    changes = f.array(
-        *[_change(f.lit(field), f.col(f"`old {field}`"), f.col(f"`{field}`")) for field in fields]
-    )
-    real = f.filter(
-        changes,
-        lambda change: (
-            ~change["old"].eqNullSafe(change["new"]) & ~(change["old"].isNull() & (change["new"] == "[]"))
-        ),
-    )
+        known = f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column))
+        states[field] = f.last(known, ignorenulls=True)
+    shown = every.withColumn("raised", raised)
+    shown = shown.withColumns({field: state.over(now) for field, state in states.items()})
+    shown = shown.withColumn("leader epoch", f.col("leader epoch") + f.col("raised"))
+    shown = shown.withColumns({f"old {field}": f.lag(f"`{field}`").over(order) for field in states})
+    none = _no_changes()
+    # Arrays are joined, and not filtered: Spark compiles the former.
+    real = f.concat(*[f.when(_is_changed(shown, field), _changed(field)).otherwise(none) for field in states])
     kind = (
         f.when(f.col("snapshot").isNotNull(), "in snapshot")
         .when(whole, "partition added")
@@ -205,6 +196,18 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     )
     told = shown.join(topics.drop("created_at"), "topic_id", "left").select(*_event(kind, real))
     return told.where(f.size("changes") > 0)
+
+
+def _is_changed(shown: DataFrame, field: str) -> Column:
+    """Whether a field differs from the state before. A list that becomes known as empty does not."""
+    old, new = f.col(f"`old {field}`"), f.col(f"`{field}`")
+    differs = ~old.eqNullSafe(new)
+    is_list = isinstance(shown.schema[field].dataType, ArrayType)
+    return differs & ~(old.isNull() & (f.size(new) == 0)) if is_list else differs
+
+
+def _changed(field: str) -> Column:
+    return f.array(_change(f.lit(field), f.col(f"`old {field}`"), f.col(f"`{field}`")))
 
 
 def _record(leader_epoch: Column, fields: dict[str, Column]) -> Column:
@@ -222,15 +225,16 @@ def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataF
     deleted = rows.where(f.col("type") == "REMOVE_TOPIC_RECORD").select(
         "topic_id", f.col("offset").alias("deleted_at")
     )
-    each = partitions.groupBy("topic_id", "partition").agg(f.min("offset").alias("since"))
-    each = each.join(topics.drop("created_at"), "topic_id").join(deleted, "topic_id", "left")
-    lives = (f.col("since") <= f.col("offset")) & (
-        f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset"))
-    )
+    lives = f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset"))
     meant = (f.col("topic_name") == "") | (f.col("topic_name") == f.col("topic"))
+    cleared = clear.join(topics.drop("created_at").join(deleted, "topic_id", "left"), meant & lives)
+    # The first record of a partition has all of its fields.
+    whole = partitions.where(f.col("type") == "PARTITION_RECORD")
+    each = whole.groupBy("topic_id", "partition").agg(f.min("offset").alias("since"))
     empty = f.array().cast("array<int>")
     emptied = {"eligible_leader_replicas": empty, "last_known_elr": empty}
-    found = clear.join(each, meant & lives).withColumn("record", _record(f.lit(None), emptied))
+    found = cleared.join(each, "topic_id").where(f.col("since") <= f.col("offset"))
+    found = found.withColumn("record", _record(f.lit(None), emptied))
     return found.select(*partitions.columns)
 
 

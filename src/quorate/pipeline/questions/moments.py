@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.datasource.bounds import parse_time
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError
@@ -53,9 +54,8 @@ def parse_moment(text: str | None) -> Moment:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
-        time = datetime.fromisoformat(text)
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return parse_time(text)
+    except ValueError:
         raise ValueError(f"{text} is neither an offset nor a time such as 2026-11-21T09:20:54") from None
 
 

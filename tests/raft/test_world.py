@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.uuids import ZERO_UUID
 from quorate.raft.core import messages as m
 from quorate.raft.core.events import Shutdown, UpgradeKraftVersion
 from quorate.raft.types import ReplicaKey, Role
+from quorate.records.control import LeaderChangeMessage
 from tests.raft.world import LISTENER, World, address, directory, voter
 
 
@@ -39,6 +41,18 @@ def test_the_first_batch_of_a_leader_has_leader_change_and_under_kraft_1_version
         world.boot_all()
         world.elect()
         assert [e.control[0] for e in world.nodes[1].log.entries if e.control] == kinds
+
+
+def test_a_leader_change_has_version_0_and_the_directory_ids_in_a_field_that_peers_skip() -> None:
+    for kraft, id_ in ((0, ZERO_UUID), (1, directory(1))):
+        world = World(1, kraft=kraft)
+        world.boot_all()
+        world.elect()
+        change = next(e.control[1] for e in world.nodes[1].log.entries if e.control)
+        assert isinstance(change, LeaderChangeMessage)
+        assert change.version == 0
+        for each in (*change.voters, *change.granting_voters):
+            assert (each.voter_id, each.voter_directory_id, each.directory_id) == (1, ZERO_UUID, id_)
 
 
 def test_voters_are_written_once_and_not_again_by_the_next_leader() -> None:

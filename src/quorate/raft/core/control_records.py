@@ -5,7 +5,7 @@ Builds them, reads them, and applies them to the history of voter sets and kraft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from quorate.raft.core.events import ControlRecord
@@ -66,17 +66,20 @@ def epoch_start_records(r: RaftState, granting: Sequence[int]) -> list[tuple[int
     It begins with LeaderChange. The voter set follows if only snapshot 0-0 holds it, or if the entry of
     this replica has changed.
     """
-    records: list[tuple[int, Data]] = [
-        (
-            LEADER_CHANGE,
-            LeaderChangeMessage(
-                version=0,
-                leader_id=r.me.id,
-                voters=[LeaderChangeMessage.Voter(voter_id=i) for i in r.voters.ids],
-                granting_voters=[LeaderChangeMessage.Voter(voter_id=i) for i in granting],
-            ),
-        )
-    ]
+
+    def named(ids: Iterable[int]) -> list[LeaderChangeMessage.Voter]:
+        known = r.voters.by_id
+        return [
+            LeaderChangeMessage.Voter(
+                voter_id=i, directory_id=known[i].key.directory_id if i in known else NO_DIRECTORY
+            )
+            for i in ids
+        ]
+
+    change = LeaderChangeMessage(
+        version=0, leader_id=r.me.id, voters=named(r.voters.ids), granting_voters=named(granting)
+    )
+    records: list[tuple[int, Data]] = [(LEADER_CHANGE, change)]
     if r.members.kraft_version >= 1:
         at = r.members.current_offset
         if at is None:

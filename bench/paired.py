@@ -7,6 +7,9 @@ them, so that both meet the same speed of the machine. The first of a pair chang
 figure of an operation is the median over the blocks of (time of this checkout / time of the older one), with
 the interval that holds the true median with a probability of 95 %. A ratio below 1 is faster.
 
+With `--base .venv/bin` and `--base-config KEY=VALUE` both are this checkout, and only the nodes of the base have
+the setting: what it costs, or saves.
+
 The times are those of a creation, or of a block, in ms; of `produce_acks_...` and `replicated_produce` those of a
 MB; of `cpu_...` the processor time of the nodes for a block.
 """
@@ -149,13 +152,19 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[max(0, count // 2 - reach)], ordered[min(count - 1, count // 2 + reach)]
 
 
-def _compare(names: list[str], nodes: int, scripts: list[str], blocks: int) -> dict[str, object]:
+def _compare(
+    names: list[str], nodes: int, scripts: list[str], base_config: list[str], blocks: int
+) -> dict[str, object]:
     """Runs the operations on two clusters of so many nodes. Returns the figures, which are also printed."""
     report: dict[str, object] = {}
     with ExitStack() as stack:
         sides = []
         for folder in scripts:
             cluster = stack.enter_context(Cluster(["quorate"] * nodes, combined=True, scripts=folder))
+            if not sides:
+                for node in cluster.nodes:
+                    with node.properties.open("a") as file:
+                        file.writelines(f"{line}\n" for line in base_config)
             cluster.start()
             sides.append(Side(cluster, admin(cluster.bootstrap)))
             create_topics(
@@ -200,15 +209,19 @@ def main() -> int:
     # Without operations, argparse compares an empty list with the choices.
     parser.add_argument("operations", nargs="*", choices=[[], *OPERATIONS], help="default: all")
     parser.add_argument("--base", type=Path, required=True, help="console scripts of the older checkout")
+    parser.add_argument(
+        "--base-config", action="append", default=[], metavar="KEY=VALUE", help="for its nodes only"
+    )
     parser.add_argument("--blocks", type=int, default=60, help="pairs of blocks for each operation")
     parser.add_argument("--out", type=Path, help="a file for the result, as JSON")
     args = parser.parse_args()
+    base = str(args.base.resolve())
     names = args.operations or list(OPERATIONS)
     report: dict[str, object] = {}
     for nodes in (1, 3):
         chosen = [name for name in names if (name == "replicated") == (nodes == 3)]
         if chosen:
-            report |= _compare(chosen, nodes, [str(args.base.resolve()), QUORATE_BIN], args.blocks)
+            report |= _compare(chosen, nodes, [base, QUORATE_BIN], args.base_config, args.blocks)
     if args.out:
         args.out.write_text(json.dumps(report, indent=1) + "\n")
     return 0

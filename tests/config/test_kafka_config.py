@@ -107,6 +107,8 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"max.connections.per.ip": "0"}, r"max\.connections\.per\.ip\.overrides"),
     (COMBINED, {"max.connections.per.ip.overrides": "a"}, "is not host:count"),
     (COMBINED, {"max.connections.per.ip.overrides": "a:" + "1" * 5000}, "is not host:count"),
+    (COMBINED, {"listener.name.plaintext.max.connections": "a"}, r"listener\.name\.plaintext\.max\.connections: "),
+    (COMBINED, {"listener.name.x.max.connection.creation.rate": "-1"}, r"creation\.rate: Value must be at least 0"),
     (COMBINED, {"queued.max.request.bytes": "5"}, r"socket\.request\.max\.bytes"),
     (COMBINED, {"log.dirs": None, "log.dir": ","}, r"log\.dir: values must not be empty"),
     (COMBINED, {"log.dirs": ""}, r"log\.dirs: values must not be empty"),

@@ -151,6 +151,14 @@ def of_throttle(name: str) -> Probe:
     return lambda server: getattr(server.broker.replicas.quotas, name).limit
 
 
+def shared_rates(server: Server) -> Any:
+    """The rate of new connections of the brokers' listeners, and of the controllers'."""
+    found = {listener.throttle.shared for listener in server.kafka.listeners.values()}
+    assert len(found) == 2, "each role has its own"
+    [limit] = {rate.limit for rate in found if rate is not None}
+    return limit
+
+
 def unlimited_connections(server: Server) -> int:
     """What max.connections is at most: the limit of open files gives it."""
     return server.kafka.listeners["PLAINTEXT"].limits.max_connections
@@ -193,6 +201,7 @@ APPLIED: dict[str, tuple[Probe, Any, tuple[str, Any], tuple[str, Any]]] = {
         of_log("unclean_leader_election_enable"), False, ("true", True), ("false", False),
     ),
     "producer.id.expiration.ms": (of_log("producer_id_expiration_ms"), 86400000, ("2", 2), ("3", 3)),
+    "max.connection.creation.rate": (shared_rates, 2147483647, ("200", 200), ("300", 300)),
     "max.connections": (of_listeners("max_connections"), unlimited_connections, ("200", 200), ("300", 300)),
     "max.connections.per.ip": (of_listeners("max_connections_per_ip"), 222, ("200", 200), ("300", 300)),
     "max.connections.per.ip.overrides": (
@@ -264,6 +273,20 @@ def test_the_limit_of_one_listener_is_applied_to_it_alone(combined: Server) -> N
     assert [(s.name, s.value) for s in found.synonyms][:2] == [(key, "33"), ("max.connections", "22")]
     combined.set("", key, None)
     combined.set("", "max.connections", None)
+    assert limits() == before
+
+
+def test_the_rate_of_one_listener_is_applied_to_it_alone(combined: Server) -> None:
+    key = "listener.name.plaintext.max.connection.creation.rate"
+
+    def limits() -> list[int]:
+        return [combined.kafka.listeners[name].throttle.rate.limit for name in ("PLAINTEXT", "CONTROLLER")]
+
+    before = limits()
+    combined.set("", key, "33")
+    assert limits() == [33, before[1]]
+    assert combined.described(key).value == "33"
+    combined.set("", key, None)
     assert limits() == before
 
 

@@ -135,7 +135,7 @@ def test_topics_by_pattern_id_and_assignment(sh: Shell) -> None:
             "target replication factor of 3 cannot be reached",
         ),
         (["--create", "--topic", "x", "--config", "bogus=1"], "bogus"),
-        (["--create", "--topic", "x", "--config", "bogus"], 'format "key=value"'),
+        (["--create", "--topic", "x", "--config", "bogus"], 'format "key=val"'),
         (["--create", "--topic", "a/b"], "a/b"),
         (["--create", "--topic", "x", "--replica-assignment", "1:1"], "duplicate entries: 1"),
         (["--create", "--topic", "x", "--replica-assignment", "1:2,1"], "different replication factor"),

@@ -503,8 +503,8 @@ DEAD = [broker(4), broker(5), broker(6, fenced=True)]
     [
         (
             cluster(part("t", [4, 5, 6])),
-            "no other broker can take the replica of t-0: with 3 replicas they need 3 brokers beside 6, and there "
-            "are only 4, 5",
+            "no other broker can take the replica of t-0: with 3 replicas they need 3 brokers beside 6; "
+            "available: broker 4, 5",
             "start another broker",
         ),
         (

@@ -18,7 +18,7 @@ from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigDef, ConfigError, Scope
 from quorate.config.kafka_config import KafkaConfig
-from quorate.config.listeners import LISTENER_LIMIT, base_key, listener_key
+from quorate.config.listeners import OF_LISTENERS, base_key, listener_key
 from quorate.config.without_effect import no_effect_of
 from quorate.lazy import lazy_module
 
@@ -47,7 +47,9 @@ _APPLIED = {
         min.insync.replicas unclean.leader.election.enable
         """,
     PRODUCERS: "producer.id.expiration.ms",
-    LISTENERS: "max.connections max.connections.per.ip max.connections.per.ip.overrides",
+    LISTENERS: """
+        max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+        """,
     THROTTLES: """
         follower.replication.throttled.rate leader.replication.throttled.rate
         replica.alter.log.dirs.io.max.bytes.per.second
@@ -65,7 +67,7 @@ APPLIED_AT_START: Mapping[str, str] = dict.fromkeys(
 )
 """Key -> the error for a change of it. These keys are dynamic in Kafka."""
 
-_FOR_ALL_BROKERS = frozenset({LISTENER_LIMIT, "max.connection.creation.rate", "num.network.threads"})
+_FOR_ALL_BROKERS = OF_LISTENERS | {"num.network.threads"}
 """Keys of a listener that may be set for all brokers. The others may be set for one broker only."""
 _PER_LISTENER = frozenset(
     {

@@ -15,8 +15,9 @@ from quorate.dataclass import dataclass
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
-LISTENER_LIMIT = "max.connections"
-"""The only key that a listener can have for itself here, as listener.name.NAME.max.connections."""
+LISTENER_LIMIT, CONNECTION_RATE = "max.connections", "max.connection.creation.rate"
+OF_LISTENERS = frozenset({LISTENER_LIMIT, CONNECTION_RATE})
+"""The keys that a listener can have for itself here, as listener.name.NAME.max.connections."""
 _LISTENER_KEY = re.compile(r"listener\.name\.([^.]*)\.(.*)", re.DOTALL)
 _MECHANISM = re.compile(r"(?:gssapi|oauthbearer|plain|scram-sha-256|scram-sha-512)\.")
 """A SASL mechanism before a key, as in listener.name.NAME.plain.sasl.jaas.config."""

@@ -6,12 +6,20 @@ Each error names the key, its value, the reason and a remedy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError, missing_key_error
-from quorate.config.listeners import Endpoint, parse_connections_per_ip, shown_address
+from quorate.config.listeners import (
+    OF_LISTENERS,
+    Endpoint,
+    listener_key,
+    parse_connections_per_ip,
+    shown_address,
+)
 
 _SASL_PROTOCOLS = (2, 3)
 _FETCH_WAIT_MS = 500
@@ -324,6 +332,10 @@ def _limits(config: NodeConfig) -> None:
         )
     key = "max.connections.per.ip.overrides"
     parse_connections_per_ip(key, config.get(key))
+    for key, text in config.originals.items():
+        of_listener = listener_key(key)
+        if of_listener is not None and of_listener.key in OF_LISTENERS:
+            replace(BROKER_CONFIGS[of_listener.key], name=key).validate(text)
     if config.get("broker.heartbeat.interval.ms") >= config.get("broker.session.timeout.ms"):
         config.warnings.append(
             "broker.heartbeat.interval.ms is not below broker.session.timeout.ms: this broker will be fenced"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from quorate.config.listeners import LISTENER_LIMIT, base_key, listener_key
+from quorate.config.listeners import OF_LISTENERS, base_key, listener_key
 
 _GROUPS = (
     (
@@ -146,12 +146,6 @@ _GROUPS = (
         """,
     ),
     (
-        "the rate of new connections is not limited yet",
-        """
-        max.connection.creation.rate
-        """,
-    ),
-    (
         "a node cannot load Java classes",
         """
         alter.config.policy.class.name create.topic.policy.class.name
@@ -284,7 +278,7 @@ def no_effect_of(name: str) -> str | None:
     of_listener = listener_key(name)
     if of_listener is None:
         return WITHOUT_EFFECT.get(name)
-    if of_listener.key == LISTENER_LIMIT:
+    if of_listener.key in OF_LISTENERS:
         return None
     return WITHOUT_EFFECT.get(base_key(of_listener.key), _NOT_OF_ONE_LISTENER)
 

@@ -93,6 +93,10 @@ class FrameReader:
         """Whether a complete frame is kept for `resume`."""
         return self._put_back is not None
 
+    def stop(self) -> None:
+        """Keeps all bytes for `resume`."""
+        self._stopped = True
+
     def put_back(self, frame: memoryview) -> None:
         """Keeps a frame that was delivered, for `resume`. Called by `deliver` before it returns False."""
         self._put_back = frame

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module
+from quorate.net.accept_throttle import AcceptThrottle
 from quorate.net.connections.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
@@ -43,6 +44,7 @@ class Listener:
         self._servers: list[asyncio.AbstractServer] = []
         self._by_address: dict[str, int] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self.throttle = AcceptThrottle()
         self._number = 0
         self._drain_waiter: asyncio.Future[None] | None = None
         self._refused_logged_at = -1e9
@@ -96,6 +98,7 @@ class Listener:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self.throttle.close()
         busy = [c for c in self.connections if not c.drain()]
         if busy and grace_s > 0:
             self._drain_waiter = self.loop.create_future()
@@ -155,6 +158,7 @@ class Listener:
             return False
         self._by_address[address] = here + 1
         self.connections.add(connection)
+        self.throttle.accepted(connection, self.loop)
         if self._sweep is None:
             self._schedule_sweep()
         return True

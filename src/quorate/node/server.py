@@ -20,31 +20,28 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
-from quorate.config.definitions import ConfigError
 from quorate.config.dynamic_configs import NO_DYNAMIC_CONFIGS, effective_value
 from quorate.config.kafka_config import KafkaConfig
-from quorate.config.listeners import Endpoint, parse_connections_per_ip
+from quorate.config.listeners import Endpoint
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind, ServerIdentity
-from quorate.net.limits import UNLIMITED, ConnectionLimits
+from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
+from quorate.node.connection_limits import NodeLimits
 from quorate.node.log_directories import LogDirectories
 from quorate.node.monitoring.health import Stage, StartupProgress, current_stage, not_ready_reason
 from quorate.node.process_setup import (
     disable_garbage_collection,
     enable_garbage_collection,
     log_file_cache_size,
-    max_connections_per_listener,
     raise_open_file_limit,
 )
 from quorate.node.raft_config import raft_config
@@ -127,7 +124,7 @@ class KafkaServer:
             logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles))
         )
         disable_garbage_collection()
-        open_file_limit = raise_open_file_limit()
+        limits = NodeLimits(self.config, raise_open_file_limit())
         for endpoint in config.listeners:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
@@ -162,9 +159,9 @@ class KafkaServer:
         self._warn_if_replaced(directory_id)
         self._warn_if_without_voters()
         if config.is_controller:
-            await self._start_controller(open_file_limit)
+            await self._start_controller(limits)
         if config.is_broker:
-            self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, open_file_limit))
+            self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, limits))
             await self._starting
         enable_garbage_collection()
         self._ready, self._phase_now = True, "running"
@@ -243,7 +240,7 @@ class KafkaServer:
             recovers=broker is not None and broker.state == broker_lifecycle.BrokerState.RECOVERY,
         )
 
-    async def _start_controller(self, open_file_limit: int) -> None:
+    async def _start_controller(self, limits: NodeLimits) -> None:
         config = self.config
         self.controller = controller_driver.QuorumController(
             controller_config.ControllerConfig.from_kafka_config(
@@ -267,23 +264,21 @@ class KafkaServer:
         )
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
-        await self._serve(config.controller_listeners, dispatcher, open_file_limit)
+        await self._serve(config.controller_listeners, dispatcher, limits)
         if not config.is_broker:  # otherwise the broker applies the dynamic configurations
             self.controller.add_config_listener(
-                lambda applied: self._limit_connections(
-                    partial(effective_value, config, applied), open_file_limit
-                )
+                lambda applied: limits.apply(self.listeners, partial(effective_value, config, applied))
             )
         self._phase("controller serves")
 
-    async def _start_broker(self, directory_ids: dict[Path, bytes], open_file_limit: int) -> None:
+    async def _start_broker(self, directory_ids: dict[Path, bytes], limits: NodeLimits) -> None:
         config = self.config
         broker = self.broker = broker_server.BrokerServer(
             config,
             self.raft,
             cluster_id=self.cluster_id,
             directory_ids=directory_ids,
-            files=OpenFiles(log_file_cache_size(open_file_limit)),
+            files=OpenFiles(log_file_cache_size(limits.open_file_limit)),
             start_time_ms=self._start_time_ms,
             on_fault=self._fail,
             replay=self._replay,
@@ -301,11 +296,11 @@ class KafkaServer:
         )
         dispatcher.register_all(broker.routes)
         dispatcher.frame_routes = broker.frame_routes
-        await self._serve(config.broker_listeners, dispatcher, open_file_limit)
-        broker.subscribe_configs(lambda: self._limit_connections(broker.config_value, open_file_limit))
+        await self._serve(config.broker_listeners, dispatcher, limits)
+        broker.subscribe_configs(lambda: limits.apply(self.listeners, broker.config_value))
 
     async def _serve(
-        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, open_file_limit: int
+        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, node_limits: NodeLimits
     ) -> None:
         get = self.config.get
         idle_ms = get("connections.max.idle.ms")
@@ -318,49 +313,16 @@ class KafkaServer:
         )
         static = partial(effective_value, self.config, NO_DYNAMIC_CONFIGS)
         for endpoint in endpoints:
-            await self.listeners[endpoint.name].start(
+            listener = self.listeners[endpoint.name]
+            node_limits.apply_rates(listener, endpoint.name, static)
+            await listener.start(
                 endpoint.host,
                 endpoint.port,
                 dispatcher,
                 endpoint.name,
-                self._with_connection_limits(limits, endpoint.name, static, open_file_limit),
+                node_limits.of(limits, endpoint.name, static),
                 security_protocol=endpoint.security_protocol,
             )
-
-    def _limit_connections(self, value: Callable[[str], str | None], open_file_limit: int) -> None:
-        """Applies the dynamic limits on the number of connections to clients that connect from now on."""
-        for name, listener in self.listeners.items():
-            try:
-                listener.limits = self._with_connection_limits(listener.limits, name, value, open_file_limit)
-            except ConfigError as error:  # a controller of Apache Kafka has accepted this value
-                self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
-                return
-
-    def _with_connection_limits(
-        self,
-        limits: ConnectionLimits,
-        listener: str,
-        value: Callable[[str], str | None],
-        open_file_limit: int,
-    ) -> ConnectionLimits:
-        """Returns the limits with the configured numbers of connections. Raises ConfigError."""
-        overrides = "max.connections.per.ip.overrides"
-        of_listener = value(f"listener.name.{listener.lower()}.max.connections")
-        of_node = int(value("max.connections") or 0)
-        of_node = of_node if self.config.is_limited(listener, of_node) else UNLIMITED
-        most = of_node if of_listener is None else min(of_node, int(of_listener))
-        per_ip = int(value("max.connections.per.ip") or 0)
-        excepted = parse_connections_per_ip(overrides, value(overrides) or "")
-        if per_ip == 0 and not excepted:
-            raise ConfigError(
-                "max.connections.per.ip", "0", f"zero needs {overrides}, or no client could connect"
-            )
-        return replace(
-            limits,
-            max_connections=max_connections_per_listener(open_file_limit, len(self.config.listeners), most),
-            max_connections_per_ip=per_ip,
-            max_connections_per_ip_overrides=excepted,
-        )
 
     def _with_bound_ports(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """Returns the endpoints with the bound port in place of port 0."""

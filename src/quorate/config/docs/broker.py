@@ -166,7 +166,7 @@ socket.listen.backlog.size  Connections that wait to be accepted.
 max.connections  Connections of a listener at most.
 max.connections.per.ip  Connections from one address at most.
 max.connections.per.ip.overrides  Connections from single addresses at most: host:count, comma separated.
-max.connection.creation.rate  New connections in a second at most; without effect here.
+max.connection.creation.rate  New connections in a second at most; further ones wait.
 connections.max.idle.ms  Idle time after which a connection is closed.
 connection.failed.authentication.delay.ms  Wait before a connection that failed to authenticate is closed.
 controlled.shutdown.enable  Whether a broker that stops has its leaderships moved away first.

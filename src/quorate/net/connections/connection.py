@@ -51,7 +51,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pending = self._responses.pending
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
-        self._draining = self._input_ended = self._decoding = self._closing = False
+        self._draining = self._input_ended = self._decoding = self._held = self._closing = False
         self._slice_started = 0.0
         self._resuming = False
         self._valid_requests = 0
@@ -293,7 +293,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         limits, output = self._limits, self._output
         if output is None:
             return False
-        if self._decoding:
+        if self._decoding or self._held:
             return True
         if not self._pending:
             return output.buffered_bytes > limits.write_high_bytes
@@ -334,12 +334,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _has_unfinished(self) -> bool:
         """Whether any request is still unhandled or any response unwritten."""
         output = self._output
-        return (
-            bool(self._pending)
-            or self._decoding
-            or self._reader.has_backlog
-            or (output is not None and output.pending)
-        )
+        unwritten = output is not None and output.pending
+        return bool(self._pending) or self._decoding or self._reader.has_backlog or unwritten
 
     def _take_turn(self) -> None:
         """Schedules, for a later turn of the loop, the requests that have already been read."""
@@ -463,11 +459,16 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # -- called by the listener
 
+    def hold(self, held: bool) -> None:
+        """Lets the requests of a new connection wait, or ends that."""
+        self._held, self._last_active = held, self._loop.time()
+        self._reader.stop()  # for a later turn, too, when it may begin
+        self._update_reading()
+
     def check(self, now: float) -> None:
         """Closes the connection if it has been idle or without progress for too long."""
-        limits = self._limits
         reason = None
-        output, transport = self._output, self._transport
+        limits, output, transport = self._limits, self._output, self._transport
         if output is not None and output.pending:
             if now - output.progressed_at > limits.max_idle_s:
                 reason = f"read none of its response for {limits.max_idle_s:g} s"
@@ -478,7 +479,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
                 reason = f"sent no complete request within {allowed:g} s"
-        elif not self._pending and not self._decoding:
+        elif not self._pending and not self._decoding and not self._held:
             if not self._valid_requests and now - self._last_active > limits.first_request_s:
                 reason = f"sent no request for {limits.first_request_s:g} s"
             elif now - self._last_active > limits.max_idle_s:

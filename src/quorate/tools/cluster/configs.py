@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import re
 import secrets
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 
 from quorate.admin.client import AdminClient
@@ -156,6 +157,10 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
         raise ToolError(
             f"The entity name for {kinds[0]} must be a valid integer broker id, but it is: {names[0]}"
         )
+    if kinds[0] == IPS and (unknown := [name for name in names if name and not _is_address(name)]):
+        raise ToolError(
+            f"The entity name for {IPS} must be a valid IP or resolvable host, but it is: {unknown[0]}"
+        )
     with_default = kinds[0] in (USERS, CLIENTS, BROKERS, IPS)
     if args.describe:
         if args.add_config or args.delete_config:
@@ -183,11 +188,19 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
         )
 
 
+def _is_address(host: str) -> bool:
+    """Whether a text is an IP address or the name of a host that has one."""
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError):
+        return False
+
+
 def parse_added(text: str) -> dict[str, str]:
     """Parses configurations like "k1=v1,k2=[a,b]". Raises ToolError."""
     found = {}
     for part in re.split(r",(?=[^\]]*(?:\[|$))", text):
-        pair = re.split(r"\s*=\s*(?=[^\]]*(?:\[|$))", part, maxsplit=1)
+        pair = re.split(r"\s*=\s*(?=[^\]]*(?:\[|$))", part)
         if len(pair) != 2:
             raise ToolError(
                 'Invalid entity config: all configs to be added must be in the format "key=val" or '

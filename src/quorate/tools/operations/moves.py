@@ -176,8 +176,8 @@ def _no_broker(broker_id: int, partitions: Sequence[Partition], usable: Sequence
     most = max(len(p.target) for p in partitions)
     return Refusal(
         f"no other broker can take the replica of {some(p.tp for p in partitions)}: with "
-        f"{counted(most, 'replica')} they need {counted(most, 'broker')} beside {broker_id}, and there "
-        + (f"are only {ids(usable)}" if usable else "is no other"),
+        f"{counted(most, 'replica')} they need {counted(most, 'broker')} beside {broker_id}; "
+        + (f"available: broker {ids(usable)}" if usable else "no other is available"),
         "start another broker, or give these partitions fewer replicas (kafka-reassign-partitions --execute)",
     )
 

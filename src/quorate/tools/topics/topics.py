@@ -216,6 +216,8 @@ async def _create(admin: AdminClient, args: argparse.Namespace) -> int:
         raise _Rejected("The replication factor must be between 1 and 32767 inclusive")
     if args.partitions is not None and args.partitions < 1:
         raise _Rejected("The partitions must be greater than 0")
+    if any("=" not in text for text in args.config or ()):
+        raise _Rejected('Invalid topic config: all configs to be added must be in the format "key=val".')
     topic = NewTopic(
         args.topic,
         -1 if args.partitions is None else args.partitions,

@@ -40,26 +40,26 @@ BATCH_RECORDS = 1024
 LOST = range(0, BROKERS, RACKS)
 
 
-def values(partitions: int) -> Iterator[bytes]:
-    """The records of the cluster; always the same."""
+def values(partitions: int, brokers: int, racks: int) -> Iterator[bytes]:
+    """The records of a cluster; always the same. Each partition has its three replicas in different racks."""
     r = random.Random(42)
-    directories = [b"\x01" + r.randbytes(15) for _ in range(BROKERS)]
+    directories = [b"\x01" + r.randbytes(15) for _ in range(brokers)]
     yield encode_record(FeatureLevelRecord(name="metadata.version", feature_level=25), 0)
     feature = RegisterBrokerRecord.BrokerFeature(
         name="metadata.version", min_supported_version=7, max_supported_version=27
     )
-    for i in range(BROKERS):
+    for i in range(brokers):
         broker = RegisterBrokerRecord(
             broker_id=i, incarnation_id=r.randbytes(16), broker_epoch=i + 1, fenced=False,
-            rack=f"rack-{i % RACKS}", features=[feature], log_dirs=[directories[i]],
+            rack=f"rack-{i % racks}", features=[feature], log_dirs=[directories[i]],
         )  # fmt: skip
         yield encode_record(broker, 3)
     for t in range(partitions // PARTITIONS_EACH):
         topic_id = b"\x01" + r.randbytes(15)
         yield encode_record(TopicRecord(name=f"topic-{t}", topic_id=topic_id), 0)
         for p in range(PARTITIONS_EACH):
-            first = r.randrange(RACKS)
-            on = [RACKS * r.randrange(BROKERS // RACKS) + (first + k) % RACKS for k in range(3)]
+            first = r.randrange(racks)
+            on = [racks * r.randrange(brokers // racks) + (first + k) % racks for k in range(3)]
             partition = PartitionRecord(
                 partition_id=p, topic_id=topic_id, replicas=on, isr=on, leader=on[0],
                 leader_epoch=r.randrange(100), partition_epoch=r.randrange(1000),
@@ -68,17 +68,17 @@ def values(partitions: int) -> Iterator[bytes]:
             yield encode_record(partition, 1)
 
 
-def batches_of(partitions: int) -> list[CommittedBatch]:
-    found = list(values(partitions))
+def batches_of(partitions: int, brokers: int, racks: int) -> list[CommittedBatch]:
+    found = list(values(partitions, brokers, racks))
     return [
         CommittedBatch(at, min(at + BATCH_RECORDS, len(found)) - 1, 1, 0, found[at : at + BATCH_RECORDS], 0)
         for at in range(0, len(found), BATCH_RECORDS)
     ]
 
 
-def cluster_image(partitions: int) -> MetadataImage:
+def cluster_image(partitions: int, brokers: int = BROKERS, racks: int = RACKS) -> MetadataImage:
     """The image of the cluster, which nobody else holds."""
-    loaded = batches_of(partitions)
+    loaded = batches_of(partitions, brokers, racks)
     image = load_snapshot(loaded[-1].last_offset + 1, 1, loaded)
     del loaded
     gc.collect()

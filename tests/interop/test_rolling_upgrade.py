@@ -1,5 +1,6 @@
 """A cluster goes from Apache Kafka 4.1 to our nodes, gets the feature levels of 4.4, and goes on to Apache
-Kafka 4.4: node by node, on the same directories, without losing anything."""
+Kafka 4.4 and back to ours: node by node, on the same directories, without losing anything. Without the levels of
+4.4 it goes back to Apache Kafka 4.1, too."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def all_in_sync(nodes: list[Node]) -> None:
     def look() -> bool:
         found = admin.list_topics(timeout=10)
         return len(found.brokers) == len(nodes) and all(
-            len(partition.isrs) == len(nodes)
+            len(partition.isrs) == len(partition.replicas)
             for topic in found.topics.values()
             for partition in topic.partitions.values()
         )
@@ -96,8 +97,8 @@ def levels(node: Node) -> dict[str, int]:
         return {}
 
 
-def test_from_kafka_4_1_through_ours_to_kafka_4_4(nodes: list[Node]) -> None:
-    ledger = Ledger(patience_s=20)
+def cluster_of_4_1(nodes: list[Node], ledger: Ledger) -> None:
+    """Starts Apache Kafka 4.1, with records of all codecs, a configuration and committed offsets."""
     for node in nodes:
         node.format()
     for node in nodes:
@@ -111,6 +112,11 @@ def test_from_kafka_4_1_through_ours_to_kafka_4_4(nodes: list[Node]) -> None:
         ledger.produce(bootstrap(nodes), "events", 30, "first", codec, acks="all")
     ledger.set_config(admin, "events", "retention.ms", "86400000")
     ledger.commit(bootstrap(nodes), "readers", "events", 100)
+
+
+def test_from_kafka_4_1_through_ours_to_kafka_4_4_and_back_to_ours(nodes: list[Node]) -> None:
+    ledger = Ledger(patience_s=20)
+    cluster_of_4_1(nodes, ledger)
 
     roll(nodes, "quorate", OLD, ledger)
     ledger.verify(nodes[0].admin(), bootstrap(nodes))
@@ -126,6 +132,22 @@ def test_from_kafka_4_1_through_ours_to_kafka_4_4(nodes: list[Node]) -> None:
 
     roll(nodes, "java", NEW, ledger)
     wait_for("the levels of 4.4", lambda: levels(nodes[2]).items() >= LEVELS.items(), 30, 0.1)
+    ledger.create(nodes[1].admin(), "later", 2)
+    ledger.produce(bootstrap(nodes), "later", 20, "last", acks="all")
+    ledger.verify(nodes[2].admin(), bootstrap(nodes))
+
+    roll(nodes, "quorate", NEW, ledger)
+    assert levels(nodes[0]).items() >= LEVELS.items()
+    ledger.verify(nodes[0].admin(), bootstrap(nodes))
+
+
+def test_back_to_kafka_4_1_from_kafka_4_4_and_from_ours(nodes: list[Node]) -> None:
+    """At the levels of 4.1, which each of the three understands."""
+    ledger = Ledger(patience_s=20)
+    cluster_of_4_1(nodes, ledger)
+    for impl, kafka in (("java", NEW), ("quorate", NEW), ("java", OLD), ("quorate", OLD), ("java", NEW)):
+        roll(nodes, impl, kafka, ledger)
+        assert levels(nodes[0])["metadata.version"] == 27
     ledger.create(nodes[1].admin(), "later", 2)
     ledger.produce(bootstrap(nodes), "later", 20, "last", acks="all")
     ledger.verify(nodes[2].admin(), bootstrap(nodes))

@@ -4,6 +4,7 @@ partition of a group."""
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.partitioning import java_string_hash, partition_for
 from quorate.broker.coordinators.records import OffsetCommitKey, OffsetCommitValue
 from quorate.broker.coordinators.shard import UnknownRecordTypeError
+from quorate.log.scheduler import run_steps
 from quorate.protocol.errors import DecodeError
 from quorate.records.batch import build_batch, decode_records, iter_batches
 from tests.broker.coordinators.client import Turns
-from tests.log.logs import open_log
+from tests.log.logs import DIRECTORY_IDS, NOW, TOPIC_ID, manager, open_log
 from tests.support.golden import ALL_KINDS, unpack_golden
 
 text = st.text(max_size=30)
@@ -202,7 +204,7 @@ def test_a_large_batch_is_loaded_in_several_turns(tmp_path: Path, monkeypatch: p
     shard = GroupCoordinatorShard(GroupCoordinatorConfig())
     loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
     counted = Turns()
-    assert asyncio.run(counted.during(loader.load(log))) == 100
+    assert asyncio.run(counted.during(loader.load(lambda: log))) == 100
     assert counted.count >= 100 / 10
     assert {key[1]: value.offset for key, value in shard.state.offsets["g"].items()} == {
         p: p for p in range(100)
@@ -254,7 +256,7 @@ def test_a_load_yields_to_the_event_loop_between_slices(tmp_path: Path) -> None:
             replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(record), (), 1)] * 20))
         shard = GroupCoordinatorShard(GroupCoordinatorConfig())
         loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
-        work = asyncio.ensure_future(loader.load(replicas.log(0)))
+        work = asyncio.ensure_future(loader.load(lambda: replicas.log(0)))
         while not work.done():
             turns += 1
             await asyncio.sleep(0)
@@ -289,8 +291,37 @@ def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
         replicas.lead(0)
         assert (replicas.log(0).log_start_offset, replicas.log(0).log_end_offset) == (0, 2)
         shard = GroupCoordinatorShard(GroupCoordinatorConfig())
-        assert await CoordinatorLoader("GroupCoordinator", shard, decode_record).load(replicas.log(0)) == 2
+        assert (
+            await CoordinatorLoader("GroupCoordinator", shard, decode_record).load(lambda: replicas.log(0))
+            == 2
+        )
         assert not shard.state.groups
         replicas.logs.close(broker_epoch=1)
 
     asyncio.run(run())
+
+
+def test_a_load_continues_in_the_directory_to_which_the_log_moves_meanwhile(tmp_path: Path) -> None:
+    """The old directory is removed after `file.delete.delay.ms`, which a long load may outlast. The missing files
+    must not be taken for a failure of the log directory."""
+    logs = manager(tmp_path / "a", tmp_path / "b")
+    logs.load()
+    log = logs.get_or_create("__consumer_offsets", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0])
+    for offset in range(20):
+        record = OffsetRecord("g", "t", offset, OffsetAndMetadata(offset, metadata="x" * 30_000))
+        log.append_as_leader(build_batch([(*encode_record(record), (), 1)]), 0, 1)
+    log.high_watermark = 20
+    future = logs.futures.create(log, tmp_path / "b", NOW)
+    run_steps(logs.futures.purge_checkpoints(future))
+    future.create_files()
+    future.append_as_follower(log.read_bytes(0, 1 << 20))
+
+    def replayed(end: int) -> None:
+        if end == 1:
+            logs.futures.replace_current("__consumer_offsets", 0, NOW)
+            shutil.rmtree(tmp_path / "a" / "__consumer_offsets-0")
+
+    shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+    loader = CoordinatorLoader("GroupCoordinator", shard, decode_record, replayed)
+    assert asyncio.run(loader.load(lambda: logs.get("__consumer_offsets", 0))) == 20
+    assert sorted(value.offset for value in shard.state.offsets["g"].values()) == list(range(20))

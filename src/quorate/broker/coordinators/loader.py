@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
-from quorate.log.errors import DiskAccess
+from quorate.log.errors import DiskAccess, LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
@@ -52,6 +52,12 @@ def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
     return b"".join(region.read() for region in regions)
 
 
+def _present(log: Any) -> Any:
+    if log is None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
+    return log
+
+
 RECORDS_AT_ONCE = 250
 """Records that are replayed in one turn of the event loop, in some milliseconds."""
 
@@ -76,15 +82,24 @@ class CoordinatorLoader:
         self.records = 0
         self._unknown_types: set[int] = set()
 
-    async def load(self, source: Any) -> int:
-        """Replays the log from its start to its current end. Returns that end. Raises KafkaError
-        (LogDirFailure if the log cannot be read), DecodeError."""
-        if source is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
+    async def load(self, current_log: Callable[[], Any]) -> int:
+        """Replays the log from its start to its present end. Returns that end. `current_log` returns the log, or
+        None if it is not here. It is called before each read, because the log may move to another directory
+        meanwhile, and the files in the old one are then removed.
+
+        Raises KafkaError (LogDirFailure if the log cannot be read), DecodeError.
+        """
+        source = _present(current_log())
         end: int = source.log_end_offset
         offset: int = source.log_start_offset
         while offset < end:
-            data = await _read(source, offset)
+            source = _present(current_log())
+            try:
+                data = await _read(source, offset)
+            except LogDirFailure:
+                if current_log() is source:
+                    raise
+                continue
             if not data:
                 break  # all records from here to the end were compacted away
             reached = offset

@@ -129,7 +129,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
         loader = CoordinatorLoader(self._name, context.shard, self._decode_record, replayed)
         try:
-            end = await loader.load(self._replicas.local_log(self._topic, partition))
+            end = await loader.load(lambda: self._replicas.local_log(self._topic, partition))
         except Exception as error:
             context.error = ErrorCode.NOT_COORDINATOR
             logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)

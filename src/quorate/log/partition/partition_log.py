@@ -240,17 +240,15 @@ class PartitionLog:
                 duplicate = self.producers.prepare(header, view, origin, pending)
                 if duplicate is not None:
                     info.first_offset, info.last_offset = duplicate.first_offset, duplicate.last_offset
-                    info.log_append_time_ms = duplicate.timestamp
-                    info.duplicate = True
+                    info.log_append_time_ms, info.duplicate = duplicate.timestamp, True
                     return info
-        with log.disk_access("appending to"):
+        try:
             if not log.exists:
                 log.create_files()
             segment = log.segments[-1]
             if log.should_roll(segment, info, now_ms):
                 segment = self._roll(max(info.first_offset, log.end_offset), now_ms)
-            if pending and segment.has_txn_index:
-                # Loaded before the write: a marker must not fail because of a damaged index.
+            if pending and segment.has_txn_index:  # a marker must not fail because of a damaged index
                 self._producer_state.txn_index(segment)
             log.append(segment, parts, headers, info.last_offset + 1)
             for header in headers:
@@ -260,6 +258,8 @@ class PartitionLog:
             if pending:
                 apply_updates(self.producers, pending, segment)
             self.producers.map_end_offset = log.end_offset
+        except OSError as error:
+            raise log.disk_access("appending to").failure(error) from error
         if log.end_offset - self.flusher.recovery_point >= log.config.flush_messages:
             self.flush()
         return info

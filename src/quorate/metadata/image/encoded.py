@@ -115,8 +115,9 @@ def run_of(values: Sequence[bytes | memoryview]) -> EncodedRun | None:
     fixed = [0, 1, 2, FIELDS_AT, isr_at, form.removing_at, form.removing_at + 1, size - 1]
     if form.directories_at >= 0:
         fixed.append(form.directories_at)
-    if any(data[at::size].count(data[at]) != count for at in fixed):
-        return None
+    for at in fixed:
+        if data[at::size].count(data[at]) != count:
+            return None
     partition_ids, topic_ids = zip(*_ids_of(size).iter_unpack(data), strict=True)
     return EncodedRun(partition_ids, topic_ids, [data[at : at + size] for at in range(0, len(data), size)])
 
@@ -141,9 +142,15 @@ def broker_columns(entries: Sequence[PartitionImage | bytes]) -> BrokerColumns |
     if joined is None:
         return None
     form, data = joined
-    head = Struct(f">{FIELDS_AT + 1}x{form.replicas}ix{4 * form.isr}xxxi{form.size - form.removing_at - 6}x")
-    *replicas, leaders = zip(*head.iter_unpack(data), strict=True)
+    brokers = _brokers_of(form.replicas, form.isr, form.size - form.removing_at - 6)
+    *replicas, leaders = zip(*brokers.iter_unpack(data), strict=True)
     return BrokerColumns(replicas, leaders)
+
+
+@lru_cache
+def _brokers_of(replicas: int, isr: int, rest: int) -> Struct:
+    """The replicas and the leader of a value with `rest` bytes after the leader."""
+    return Struct(f">{FIELDS_AT + 1}x{replicas}ix{4 * isr}xxxi{rest}x")
 
 
 def count_leaders(entries: Sequence[PartitionImage | bytes]) -> Counter[int]:
@@ -158,15 +165,15 @@ def count_leaders(entries: Sequence[PartitionImage | bytes]) -> Counter[int]:
 
 def _joined(entries: Sequence[PartitionImage | bytes]) -> tuple[Form, bytes] | None:
     """The form of encoded partitions, and their values one after the other. None unless all have one form."""
-    if not all(isinstance(entry, bytes) for entry in entries):
+    if set(map(type, entries)) != {bytes}:
         return None
     values: Sequence[bytes] = entries  # type: ignore[assignment]
-    form, size, count = known_form(values[0]), len(values[0]), len(values)
-    if not all(len(value) == size for value in values):
+    form, count = known_form(values[0]), len(values)
+    if len(set(map(len, values))) != 1:
         return None
     data = b"".join(values)
     for at in (2, FIELDS_AT, FIELDS_AT + 1 + 4 * form.replicas):
-        if data[at::size].count(data[at]) != count:
+        if data[at :: form.size].count(data[at]) != count:
             return None
     return form, data
 

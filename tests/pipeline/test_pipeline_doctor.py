@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from quorate.pipeline.spark.connector import CONNECTOR
 from quorate.tools.lake.doctor import (
-    CONNECTOR,
     PACKAGES,
     Finding,
     available_bytes,
@@ -124,16 +124,29 @@ def test_jars_of_delta(tmp_path: Path) -> None:
     assert shown(finding) == ("error", f"QUORATE_DELTA_JARS is {tmp_path}, which lacks {DELTA[1]}")
     (tmp_path / DELTA[1]).touch()
     assert check_delta(named, []).status == "fine"
-    assert check_delta({}, []).status == "warning"
+    missing = check_delta({}, [])
+    assert shown(missing) == (
+        "warning",
+        f"{', '.join(DELTA)} not in Ivy's cache: the first command gets them from Maven",
+    )
     assert check_delta({}, [f"io.delta_{name}" for name in DELTA]).status == "fine"
 
 
-def test_jars_of_the_kafka_connector() -> None:
-    cached = [f"org.apache.spark_{name}-{version}.jar" for name, version in CONNECTOR.items()]
-    assert check_connector(cached).status == "fine"
-    finding = check_connector(cached[:1])
-    assert finding.text.startswith("spark-token-provider-kafka-0-10_2.13-4.1.1.jar not in Ivy's cache")
-    assert "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1," in finding.remedy
+def test_jars_of_the_kafka_connector(tmp_path: Path) -> None:
+    names = [f"{name}.jar" for name in CONNECTOR.needed]
+    cached = [f"org.apache.spark_{name}" for name in names]
+    assert check_connector({}, cached).status == "fine"
+    finding = check_connector({}, cached[:1])
+    assert shown(finding) == (
+        "warning",
+        f"{names[1]}, {names[2]} not in Ivy's cache: quorate-pipeline topics gets them from Maven",
+    )
+    assert "QUORATE_SPARK_KAFKA_JARS" in finding.remedy
+    named = {"QUORATE_SPARK_KAFKA_JARS": str(tmp_path)}
+    assert check_connector(named, cached).status == "error", "a session looks into the directory only"
+    for name in names:
+        (tmp_path / name).touch()
+    assert shown(check_connector(named, [])) == ("fine", f"4.1.1, {tmp_path} (QUORATE_SPARK_KAFKA_JARS)")
 
 
 @pytest.mark.parametrize(("limit", "available"), [("max", 8 * GIB), (str(3 * GIB), 2 * GIB), (None, 8 * GIB)])

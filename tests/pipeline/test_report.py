@@ -154,6 +154,23 @@ def test_a_page_has_title_period_figures_tables_and_empty_states() -> None:
     assert refers_to_nothing_else(text) and not any(tag == "script" for tag, _ in found.tags)
 
 
+def test_numbers_and_days_of_a_table_are_aligned_and_short() -> None:
+    columns = [
+        Column("time", "timestamp", "the day"),
+        Column("availability", "double", "in percent"),
+        Column("unchanged_days", "double", "how long"),
+    ]
+    rows = [
+        {"time": DAYS[0], "availability": 99.98, "unchanged_days": 58.306},
+        {"time": DAYS[1], "availability": 100.0, "unchanged_days": 1234.0},
+    ]
+    found = Page(a_page(sections=[Section("s", "s", [], [Table("t", columns, rows, "c")])]))
+    assert found.texts["td"] == ["2026-03-01", "99.980", "58.3", "2026-03-02", "100.000", "1,234.0"]
+    rows[1]["time"] = DAYS[1] + timedelta(seconds=1)
+    found = Page(a_page(sections=[Section("s", "s", [], [Table("t", columns, rows, "c")])]))
+    assert found.texts["td"][::3] == ["2026-03-01 00:00:00", "2026-03-02 00:00:01"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (0.25, "0.25 s"), (59.5, "59.5 s"), (60, "1 min"), (3600 + 5, "1 h"), (90_100, "1 d 1 h")],

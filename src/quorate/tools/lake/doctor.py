@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.spark import delta
+from quorate.pipeline.spark import connector, delta
+from quorate.pipeline.spark.jars import Jars
 
 PACKAGES: Final = {
     "pyspark": ("4.1", "4.2"),
@@ -33,9 +34,6 @@ PACKAGES: Final = {
 
 JAVA: Final = (17, 21)
 """The releases of Java for which Spark 4.1 is built."""
-
-CONNECTOR: Final = {"spark-sql-kafka-0-10_2.13": "4.1.1", "spark-token-provider-kafka-0-10_2.13": "4.1.1"}
-"""The jars of Spark's Kafka connector. Its release 4.1.3 lacks the second one."""
 
 _INSTALL: Final = "pip install 'quorate[spark]'"
 _GIB: Final = 1 << 30
@@ -92,7 +90,7 @@ def findings(environment: Mapping[str, str], home: Path) -> Iterator[Finding]:
     for name, (lowest, beyond) in PACKAGES.items():
         yield check_package(name, _installed(name), lowest, beyond)
     yield check_delta(environment, _ivy_jars(home))
-    yield check_connector(_ivy_jars(home))
+    yield check_connector(environment, _ivy_jars(home))
     yield check_memory(available_bytes(Path("/")))
     folder = Path(environment.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0])
     yield check_disk(folder, _free_bytes(folder))
@@ -186,42 +184,40 @@ def _ivy_jars(home: Path) -> list[str]:
 
 def check_delta(environment: Mapping[str, str], cached: Sequence[str]) -> Finding:
     """Checks the jars of Delta."""
-    folder = environment.get(delta.JARS_VARIABLE)
-    if folder is not None:
-        names = sorted([path.name for path in Path(folder).glob("*.jar")])
-        missing = delta.DELTA.missing(names)
-        if missing:
-            return Finding(
-                "Delta", Status.ERROR, f"{delta.JARS_VARIABLE} is {folder}, which lacks {', '.join(missing)}",
-                f"copy these jars there, or unset {delta.JARS_VARIABLE}: Spark then gets them from Maven",
-            )  # fmt: skip
-        return Finding("Delta", Status.FINE, f"{delta.VERSION}, {folder} ({delta.JARS_VARIABLE})")
-    if delta.DELTA.missing([name.removeprefix("io.delta_") for name in cached]):
-        return Finding(
-            "Delta", Status.WARNING,
-            f"{delta.PACKAGE} is not in Ivy's cache: the first command gets it from Maven",
-            f"without a network: put the jars into a directory, and name it in {delta.JARS_VARIABLE}",
-        )  # fmt: skip
-    return Finding("Delta", Status.FINE, f"{delta.VERSION}, in Ivy's cache")
+    return _check_jars("Delta", delta.DELTA, delta.VERSION, "the first command", environment, cached)
 
 
-def check_connector(cached: Sequence[str]) -> Finding:
+def check_connector(environment: Mapping[str, str], cached: Sequence[str]) -> Finding:
     """Checks the jars of Spark's Kafka connector, which only jobs with topics need."""
-    missing = [
-        f"{name}-{version}.jar"
-        for name, version in CONNECTOR.items()
-        if not any(found.endswith(f"{name}-{version}.jar") for found in cached)
-    ]
-    if not missing:
+    return _check_jars(
+        "Kafka connector",
+        connector.CONNECTOR,
+        connector.VERSION,
+        "quorate-pipeline topics",
+        environment,
+        cached,
+    )
+
+
+def _check_jars(
+    what: str, jars: Jars, version: str, user: str, environment: Mapping[str, str], cached: Sequence[str]
+) -> Finding:
+    """Checks the jars of a library, as a session looks for them. `user` gets them from Maven. In Ivy's cache their
+    names begin with their organization."""
+    folder = environment.get(jars.variable)
+    if folder is not None:
+        if missing := jars.missing([path.name for path in Path(folder).glob("*.jar")]):
+            return Finding(
+                what, Status.ERROR, f"{jars.variable} is {folder}, which lacks {', '.join(missing)}",
+                f"copy these jars there, or unset {jars.variable}: Spark then gets them from Maven",
+            )  # fmt: skip
+        return Finding(what, Status.FINE, f"{version}, {folder} ({jars.variable})")
+    if missing := jars.missing([name.partition("_")[2] for name in cached]):
         return Finding(
-            "Kafka connector", Status.FINE, f"{CONNECTOR['spark-sql-kafka-0-10_2.13']}, in Ivy's cache"
-        )
-    packages = ",".join([f"org.apache.spark:{name}:{version}" for name, version in CONNECTOR.items()])
-    return Finding(
-        "Kafka connector", Status.WARNING,
-        f"{', '.join(missing)} not in Ivy's cache; only jobs that read or write topics need it",
-        f"start such a job with --packages {packages}",
-    )  # fmt: skip
+            what, Status.WARNING, f"{', '.join(missing)} not in Ivy's cache: {user} gets them from Maven",
+            f"without a network: put the jars into a directory, and name it in {jars.variable}",
+        )  # fmt: skip
+    return Finding(what, Status.FINE, f"{version}, in Ivy's cache")
 
 
 # --- memory and disk ------------------------------------------------------------------------------

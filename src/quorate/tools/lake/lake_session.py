@@ -6,25 +6,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from quorate.lazy import lazy_module
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.tools.command_line import ToolError
 
 if TYPE_CHECKING:
     from pyspark import sql
 
-    from quorate.pipeline.spark import session
+    from quorate.pipeline.spark import cluster, session
 else:
     sql = lazy_module("pyspark.sql")
-    session = lazy_module("quorate.pipeline.spark.session")
+    cluster, session = lazy_modules("quorate.pipeline.spark", "cluster", "session")
 
 
 @contextmanager
 def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSession]:
-    """A session with the name of a command, with `topics` that of a long job with Spark's Kafka connector. One that
-    the process has already is used and not stopped. Raises ToolError, and the package's own errors."""
+    """A session with the name of a command, on a cluster if the environment names one. With `topics` it has Spark's
+    Kafka connector and is for a long job. One that the process has already is used and not stopped. Raises ToolError,
+    and the package's own errors."""
     try:
         borrowed = sql.SparkSession.getActiveSession() is not None
-        spark = session.local_session(name, lake=True, topics=topics, long=topics)
+        if cluster.is_on_cluster():
+            spark = cluster.cluster_session(name, lake=True, topics=topics)
+        else:
+            spark = session.local_session(name, lake=True, topics=topics, long=topics)
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
     except Exception as error:

@@ -72,10 +72,12 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def text_of(column: Column, value: Any) -> str:
-    """A value of a table of the page."""
+def text_of(column: Column, value: Any, *, days: bool = False) -> str:
+    """A value of a table of the page. With `days`, a time is shown as its day."""
     if value is not None and (column.name.endswith("_s") or column.name == "seconds"):
         return duration(value)
     if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        return f"{value.astimezone(UTC):{'%Y-%m-%d' if days else '%Y-%m-%d %H:%M:%S'}}"
+    if isinstance(value, float):
+        return f"{value:,.{1 if column.name.endswith('_days') else 3}f}"
     return output.cell(value)

@@ -35,7 +35,7 @@ def brokers_section(asking: Asking, title: str) -> Section:
     found = Section(
         title,
         f"{len(rows)} brokers were registered. They were active for {share:.3f} % of that time, and were "
-        f"restarted {total(rows, 'restarts')} times.",
+        f"restarted {total(rows, 'restarts'):,} times.",
     )
     states = availability.states(*asking.of)
     longest = states.orderBy(f.col("state") == availability.ACTIVE, f.desc("seconds")).limit(BARS)
@@ -78,7 +78,7 @@ def recovery_section(asking: Asking, title: str) -> Section:
     by_kind = {row["kind"]: row for row in totals}
     failed = sum([row["count"] for kind, row in by_kind.items() if kind != _PLANNED])
     planned = by_kind.get(_PLANNED, {"count": 0})["count"]
-    asking.figure("Failures of brokers", failed, f"and {planned} controlled shutdowns", failed > 0)
+    asking.figure("Failures of brokers", failed, f"and {planned:,} controlled shutdowns", failed > 0)
     if not totals:
         return Section(title, "No failure and no shutdown of a broker in this period.")
     longest = max([row["longest"] for row in totals if row["longest"] is not None], default=None)
@@ -87,8 +87,8 @@ def recovery_section(asking: Asking, title: str) -> Section:
     still = sum([row["count"] - row["recovered"] for row in totals])
     found = Section(
         title,
-        f"Failures: {failed}. Controlled shutdowns: {planned}. "
-        + (f"Not recovered at the end: {still}." if still else "The cluster recovered each time."),
+        f"Failures: {failed:,}. Controlled shutdowns: {planned:,}. "
+        + (f"Not recovered at the end: {still:,}." if still else "The cluster recovered each time."),
     )
     drawn = rows_of(away.where("recovery_s IS NOT NULL").orderBy(f.desc("recovery_s")).limit(BARS))
     if drawn:
@@ -121,7 +121,7 @@ def quorum_section(asking: Asking, title: str) -> Section:
     else:
         found = Section(
             title,
-            f"{counts['all']} elections, {counts['changed']} of them of another controller than before.",
+            f"{counts['all']:,} elections, {counts['changed']:,} of them of another controller than before.",
         )
         caption = "Active controllers"
         spans = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -85,9 +85,12 @@ def _table(table: Table) -> Iterator[str]:
         name = column.name.removesuffix("_s").replace("_", " ")
         yield f'<th scope="col"{_kind(column.kind)} title="{escape(column.meaning)}">{escape(name)}</th>'
     yield "</tr></thead>\n<tbody>"
+    days = {column.name: _are_days([row[column.name] for row in table.rows]) for column in columns}
     for row in table.rows:
         cells = [
-            f"<td{_kind(column.kind)}>{escape(text_of(column, row[column.name]))}</td>" for column in columns
+            f"<td{_kind(column.kind)}>"
+            f"{escape(text_of(column, row[column.name], days=days[column.name]))}</td>"
+            for column in columns
         ]
         yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table>"
@@ -95,6 +98,12 @@ def _table(table: Table) -> Iterator[str]:
         command = f"<code>quorate-pipeline {escape(table.command)}</code>"
         yield f"<p>There are more: {command} prints all of them.</p>"
     yield "</div>"
+
+
+def _are_days(values: Sequence[object]) -> bool:
+    """Whether all of these are times, each the begin of a day."""
+    times = [value.astimezone(UTC) for value in values if isinstance(value, datetime)]
+    return len(times) == len(values) and all((at.hour, at.minute, at.second) == (0, 0, 0) for at in times)
 
 
 def _kind(kind: str) -> str:

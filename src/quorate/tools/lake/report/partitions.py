@@ -22,12 +22,12 @@ def growth_section(asking: Asking, title: str) -> Section:
     rows = rows_of(growth.growth(*asking.of, asking.unit).orderBy("time"))
     last = rows[-1]
     created, deleted = (total(rows, f"topics_{what}") for what in ("created", "deleted"))
-    asking.figure("Topics", last["topics"], f"{created} created, {deleted} deleted")
+    asking.figure("Topics", last["topics"], f"{created:,} created, {deleted:,} deleted")
     new, gone = (total(rows, f"partitions_{what}") for what in ("created", "deleted"))
     asking.figure("Partitions", last["partitions"], f"{last['replicas']:,} replicas")
     found = Section(
         title,
-        f"Topics created: {created}, deleted: {deleted}. Partitions created: {new}, deleted: {gone}.",
+        f"Topics created: {created:,}, deleted: {deleted:,}. Partitions created: {new:,}, deleted: {gone:,}.",
     )
     if not created + deleted + last["topics"]:
         found.summary = "There was no topic in this period."
@@ -73,8 +73,8 @@ def replication_section(asking: Asking, title: str) -> Section:
         return Section(title, "All partitions had all their replicas in sync in this period.")
     found = Section(
         title,
-        f"{sums['partitions']} partitions lacked in-sync replicas or a leader, {sums['under_min_isr']} were "
-        f"below min.insync.replicas, {sums['offline']} were offline. Still so at the end: {sums['still']}.",
+        f"{sums['partitions']:,} partitions lacked in-sync replicas or a leader, {sums['under_min_isr']:,} were "
+        f"below min.insync.replicas, {sums['offline']:,} were offline. Still so at the end: {sums['still']:,}.",
     )
     rows = rows_of(replication.degraded_over_time(*asking.of, asking.unit, asking.min_isr).orderBy("time"))
     caption = f"Partitions in each {asking.unit.value}, on average"
@@ -100,7 +100,9 @@ def isr_section(asking: Asking, title: str) -> Section:
     left, joined = total(rows, "left"), total(rows, "joined")
     if not rows:
         return Section(title, "No in-sync replicas changed in this period.")
-    found = Section(title, f"Brokers left the ISR of partitions {left} times, and joined it {joined} times.")
+    found = Section(
+        title, f"Brokers left the ISR of partitions {left:,} times, and joined it {joined:,} times."
+    )
     caption = f"Changes of the ISR in each {asking.unit.value}"
     found.pictures.append((caption, asking.bars(caption, rows, {"joined": "joined", "left": "left"}, "left")))
     by_broker = replication.isr_changes(*asking.of, Unit.TOTAL)
@@ -128,13 +130,13 @@ def leaders_section(asking: Asking, title: str) -> Section:
     for row in rows:
         row["other"] = row["every"] - row["preferred"] - row["unclean"] - row["none"]
     every, unclean = total(rows, "every"), total(rows, "unclean")
-    asking.figure("Changes of leaders", every, f"{unclean} unclean", unclean > 0)
+    asking.figure("Changes of leaders", every, f"{unclean:,} unclean", unclean > 0)
     if not every:
         return Section(title, "No partition changed its leader in this period.")
     found = Section(
         title,
-        f"Leaders changed {every} times: {total(rows, 'preferred')} times to the preferred one, {unclean} times "
-        f"to one that was not in sync, and {total(rows, 'none')} times a partition was left without a leader.",
+        f"Leaders changed {every:,} times: {total(rows, 'preferred'):,} times to the preferred one, {unclean:,} times "
+        f"to one that was not in sync, and {total(rows, 'none'):,} times a partition was left without a leader.",
     )
     caption = f"Changes of leaders in each {asking.unit.value}"
     kinds = {"preferred": "preferred", "other": "other", "no leader": "none", "unclean": "unclean"}
@@ -173,12 +175,12 @@ def balance_section(asking: Asking, title: str) -> Section:
         mean = sum(counts) / len(counts)
         if mean:
             summary.append(
-                f"{name.capitalize()} of a broker: {min(counts)} to {max(counts)}, {mean:.1f} on average."
+                f"{name.capitalize()} of a broker: {min(counts):,} to {max(counts):,}, {mean:,.1f} on average."
             )
     racks = {row["rack"] for row in last if row["rack"] is not None}
     found = Section(
         title,
-        f"At the end, {len(last)} brokers in {len(racks) or 'no'} racks. " + " ".join(summary),
+        f"At the end, {len(last):,} brokers in {len(racks) or 'no'} racks. " + " ".join(summary),
     )
     by_broker: dict[int, list[Row]] = {}
     for row in rows:

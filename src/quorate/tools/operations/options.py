@@ -17,6 +17,7 @@ else:
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_MOVES = 50
+_LARGEST_ID = 2**31 - 1
 
 _RESTART = """Restarts each node by a command of yours, one after the other: brokers first, then controllers, the
 active controller last. Before each node it waits until the one before is unfenced and in each ISR, and the
@@ -52,7 +53,7 @@ def add_operations(commands_of_quorate: Any) -> None:
     _allow_unavailable(restart)
     _common(restart, "rolling_restart")
     decommission = add("decommission", help="take a broker out of the cluster", description=_DECOMMISSION)
-    decommission.add_argument("broker", type=int, metavar="BROKER", help="the id of the broker")
+    decommission.add_argument("broker", type=node_id, metavar="BROKER", help="the id of the broker")
     decommission.add_argument(
         "--stop-command", metavar="COMMAND",
         help="stops the broker and then ends, like 'ssh {host} systemctl stop kafka' (placeholders as of "
@@ -77,7 +78,7 @@ def add_operations(commands_of_quorate: Any) -> None:
     )
     _common(decommission, "decommission")
     replace = add("replace-disk", help="replace a disk of a broker or controller", description=_REPLACE)
-    replace.add_argument("node", type=int, metavar="NODE", help="the id of the node")
+    replace.add_argument("node", type=node_id, metavar="NODE", help="the id of the node")
     replace.add_argument(
         "--directory-id", metavar="ID",
         help="the directory id on the disk to replace, from its meta.properties; may be omitted without --yes if the "
@@ -142,10 +143,16 @@ def positive(text: str) -> int:
     return value
 
 
+def node_id(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text[:11]) <= _LARGEST_ID:
+        raise argparse.ArgumentTypeError(f"{text}: a node id, 0 to {_LARGEST_ID}")
+    return int(text)
+
+
 def node_ids(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
+        return [node_id(part.strip()) for part in text.split(",")]
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text}: node ids, separated by commas") from None
 
 

@@ -105,14 +105,12 @@ class Campaign:
         """Runs a command to its end. SIGKILL hits it at random points before."""
         kills = self._kills if outcome.operation != "upgrade" else -(-self._kills // 3)
         is_short = outcome.operation in ("upgrade", "move-to-dynamic-quorum")
-        most_s, after_s = (0.25, 0.02) if is_short else (0.6, 0.05)
         for _ in range(kills):
             tool = Tool(*words)
             outcome.runs += 1
-            after_event = self._rng.random() < 0.5
-            wait_s = self._rng.uniform(0.0, after_s if after_event else most_s)
-            count = self._rng.randint(1, 2 if is_short else 3) if after_event else 0
-            if not _events(tool, count):
+            steps = 0 if self._rng.random() < 0.2 else self._rng.randint(1, 1 if is_short else 3)
+            wait_s = self._rng.uniform(0.0, 0.02 if is_short and steps else 0.3)
+            if not _steps(tool, steps):
                 tool.finish()
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -121,8 +119,8 @@ class Campaign:
                 tool.finish()
                 return
             tool.kill()
-            steps = [e["kind"] for e in tool.events if e["event"] == "step"]
-            outcome.kills.append(steps[-1] if steps else "before the first step")
+            announced = [e["kind"] for e in tool.events if e["event"] == "step"]
+            outcome.kills.append(announced[-1] if announced else "before the first step")
             words = _continuing(words, tool.events)
         outcome.runs += 1
         Tool(*words).finish()
@@ -199,9 +197,9 @@ class Campaign:
         return all(leaving not in p.replicas and sorted(p.isr) == sorted(p.replicas) for p in partitions)
 
 
-def _events(tool: Tool, count: int) -> bool:
-    """Reads so many events. Whether the command has printed as many."""
-    return not count or any(len(tool.events) >= count for _ in tool)
+def _steps(tool: Tool, count: int) -> bool:
+    """Reads events until so many steps were announced. Whether there were as many before the command ended."""
+    return not count or any(sum(event["event"] == "step" for event in tool.events) >= count for _ in tool)
 
 
 def _continuing(words: list[str], events: list[Event]) -> list[str]:

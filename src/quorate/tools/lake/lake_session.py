@@ -20,8 +20,9 @@ else:
 
 @contextmanager
 def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSession]:
-    """A session with the name of a command, with `topics` that of a long job with Spark's Kafka connector. One that
-    the process has already is used and not stopped. Raises ToolError, and the package's own errors."""
+    """A session with the name of a command, with `topics` that of a long job with Spark's Kafka connector.
+    One that the process has already is used and not stopped. Raises ToolError, and the package's own
+    errors."""
     try:
         borrowed = sql.SparkSession.getActiveSession() is not None
         spark = session.local_session(name, lake=True, topics=topics, long=topics)

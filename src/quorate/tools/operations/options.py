@@ -19,18 +19,18 @@ DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_MOVES = 50
 _LARGEST_ID = 2**31 - 1
 
-_RESTART = """Restarts each node by a command of yours, one after the other: brokers first, then controllers, the
-active controller last. Before each node it waits until the one before is unfenced and in each ISR, and the
-controllers follow their leader. A node that has started since --since is not restarted again: so a restart that was
-interrupted is continued."""
-_DECOMMISSION = """Moves all replicas of a broker to the other brokers, removes it from the voters if it is one, has
-it stopped, and removes its registration."""
-_REPLACE = """Replaces the disk of a broker or controller: has the node stopped, waits until it has registered with a
-new directory, and until all replicas are in sync again. A controller's voter is replaced too."""
-_DYNAMIC = """Moves a quorum with static voters (controller.quorum.voters) to kraft.version 1 (KIP-853), and shows
-which nodes still have the static voters in their properties."""
-_UPGRADE = """Finalizes the feature levels of a release, after all nodes run its software. What blocks is shown
-completely."""
+_RESTART = """Restarts each node by a command of yours, one after the other: brokers first, then controllers,
+the active controller last. Before each node it waits until the one before is unfenced and in each ISR, and
+the controllers follow their leader. A node that has started since --since is not restarted again: so a
+restart that was interrupted is continued."""
+_DECOMMISSION = """Moves all replicas of a broker to the other brokers, removes it from the voters if it is
+one, has it stopped, and removes its registration."""
+_REPLACE = """Replaces the disk of a broker or controller: has the node stopped, waits until it has registered
+with a new directory, and until all replicas are in sync again. A controller's voter is replaced too."""
+_DYNAMIC = """Moves a quorum with static voters (controller.quorum.voters) to kraft.version 1 (KIP-853), and
+shows which nodes still have the static voters in their properties."""
+_UPGRADE = """Finalizes the feature levels of a release, after all nodes run its software. What blocks is
+shown completely."""
 
 
 def add_operations(commands_of_quorate: Any) -> None:
@@ -81,8 +81,8 @@ def add_operations(commands_of_quorate: Any) -> None:
     replace.add_argument("node", type=node_id, metavar="NODE", help="the id of the node")
     replace.add_argument(
         "--directory-id", metavar="ID",
-        help="the directory id on the disk to replace, from its meta.properties; may be omitted without --yes if the "
-        "node has one directory",
+        help="the directory id on the disk to replace, from its meta.properties; may be omitted without "
+        "--yes if the node has one directory",
     )  # fmt: skip
     for name, what in (
         ("stop", "stops the node"),
@@ -90,8 +90,8 @@ def add_operations(commands_of_quorate: Any) -> None:
     ):
         replace.add_argument(
             f"--{name}-command", metavar="COMMAND",
-            help=f"{what}, and then ends (placeholders as of rolling-restart); without it, the command waits for "
-            "you to do it",
+            help=f"{what}, and then ends (placeholders as of rolling-restart); without it, the command "
+            "waits for you to do it",
         )  # fmt: skip
     _allow_unavailable(replace)
     _common(replace, "replace_disk")

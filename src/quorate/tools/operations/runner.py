@@ -1,7 +1,7 @@
 """Shows the plan of an operation, asks, and performs one step after the other.
 
-After each step the cluster is described and the operation planned again. Only the first step of a plan is ever
-performed. So what the runner does next never depends on what it has done before, but on the cluster.
+After each step the cluster is described and the operation planned again. Only the first step of a plan is
+ever performed. So what the runner does next never depends on what it has done before, but on the cluster.
 """
 
 from __future__ import annotations

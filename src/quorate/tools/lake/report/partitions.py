@@ -133,8 +133,9 @@ def leaders_section(asking: Asking, title: str) -> Section:
         return Section(title, "No partition changed its leader in this period.")
     found = Section(
         title,
-        f"Leaders changed {every} times: {total(rows, 'preferred')} times to the preferred one, {unclean} times "
-        f"to one that was not in sync, and {total(rows, 'none')} times a partition was left without a leader.",
+        f"Leaders changed {every} times: {total(rows, 'preferred')} times to the preferred one, {unclean} "
+        f"times to one that was not in sync, and {total(rows, 'none')} times a partition was left without a "
+        "leader.",
     )
     caption = f"Changes of leaders in each {asking.unit.value}"
     kinds = {"preferred": "preferred", "other": "other", "no leader": "none", "unclean": "unclean"}

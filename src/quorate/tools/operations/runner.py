@@ -161,13 +161,15 @@ class _Run:
                 self._check_patience(step)
                 cluster = await self._observer.observe(POLL_MS)
                 continue
+            pause_ms = 0
             try:
                 await self._operation.perform(step, cluster, self._progress, self._observer)
             except (KafkaError, NetError) as error:
                 if isinstance(error, KafkaError) and error.code not in _PASSING:
                     raise
                 self._check_patience(step, error)
-            cluster = await self._observer.observe()
+                pause_ms = POLL_MS
+            cluster = await self._observer.observe(pause_ms)
 
     def _show(self, step: Step) -> None:
         """Prints a step when it is another one than before, or its detail has changed."""

@@ -33,6 +33,7 @@ from tests.e2e.operations import TOPIC, Event, OperatedCluster, Tool
 from tests.support.cluster import wait_for
 
 RELEASES = ("4.0", "4.1", "4.2", "4.3", "4.4")
+OPERATIONS = ("upgrade", "move-to-dynamic-quorum", "rolling-restart", "replace-disk", "decommission")
 SESSION_S = 9.0
 """broker.session.timeout.ms: a node that is away for longer is fenced."""
 
@@ -51,14 +52,29 @@ class Outcome:
     longest_gap_s: float = 0.0
     """Between two acknowledgements of one partition."""
 
+    def after(self, before: Outcome | None) -> Outcome:
+        """Adds what happened to the same operation on an earlier cluster."""
+        if before is None:
+            return self
+        return Outcome(
+            self.operation,
+            before.runs + self.runs,
+            before.kills + self.kills,
+            before.refused_or_failed + self.refused_or_failed,
+            round(before.seconds + self.seconds, 1),
+            max(before.longest_gap_s, self.longest_gap_s),
+        )
+
 
 class Campaign:
     """One cluster, and the operations on it."""
 
-    def __init__(self, cluster: OperatedCluster, rng: random.Random, victims: str, kills: int) -> None:
+    def __init__(
+        self, cluster: OperatedCluster, rng: random.Random, victims: str, kills: int, only: list[str]
+    ) -> None:
         self.cluster = cluster
         self.outcomes: list[Outcome] = []
-        self._rng, self._victims, self._kills = rng, victims, kills
+        self._rng, self._victims, self._kills, self._only = rng, victims, kills, only
         self._restarts: list[threading.Timer] = []
 
     def operations(self) -> Iterator[tuple[str, list[str]]]:
@@ -82,6 +98,8 @@ class Campaign:
         """Performs all operations. Raises AssertionError if one is not finished, or a record is lost."""
         cluster = self.cluster
         for name, command in self.operations():
+            if name not in self._only:
+                continue
             if not self.outcomes or self.outcomes[-1].operation != name:
                 self.outcomes.append(Outcome(name))
             outcome = self.outcomes[-1]
@@ -105,14 +123,12 @@ class Campaign:
         """Runs a command to its end. SIGKILL hits it at random points before."""
         kills = self._kills if outcome.operation != "upgrade" else -(-self._kills // 3)
         is_short = outcome.operation in ("upgrade", "move-to-dynamic-quorum")
-        most_s, after_s = (0.25, 0.02) if is_short else (0.6, 0.05)
         for _ in range(kills):
             tool = Tool(*words)
             outcome.runs += 1
-            after_event = self._rng.random() < 0.5
-            wait_s = self._rng.uniform(0.0, after_s if after_event else most_s)
-            count = self._rng.randint(1, 2 if is_short else 3) if after_event else 0
-            if not _events(tool, count):
+            steps = 0 if self._rng.random() < 0.2 else self._rng.randint(1, 1 if is_short else 3)
+            wait_s = self._rng.uniform(0.0, 0.02 if is_short and steps else 0.3)
+            if not _steps(tool, steps):
                 tool.finish()
                 return
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -121,8 +137,8 @@ class Campaign:
                 tool.finish()
                 return
             tool.kill()
-            steps = [e["kind"] for e in tool.events if e["event"] == "step"]
-            outcome.kills.append(steps[-1] if steps else "before the first step")
+            announced = [e["kind"] for e in tool.events if e["event"] == "step"]
+            outcome.kills.append(announced[-1] if announced else "before the first step")
             words = _continuing(words, tool.events)
         outcome.runs += 1
         Tool(*words).finish()
@@ -179,29 +195,29 @@ class Campaign:
     def _check_the_cluster(self) -> None:
         """Each operation has had its effect."""
         cluster = self.cluster
-        leaving = cluster.broker_ids[-1]
+        leaving = cluster.broker_ids[-1] if "decommission" in self._only else -1
         assert leaving not in [node.id for node in cluster.admin.describe_cluster(fenced=True).nodes]
-        wait_for("all voters", lambda: self._voters_run(leaving), 60)
-        described = wait_for("full ISRs", self._full_isrs, 120)
-        assert described
-        features = cluster.admin.describe_features().finalized
-        assert features["metadata.version"] == parse_version((cluster.kafka or RELEASES[-1])[:3]).level
-        assert features["kraft.version"] == 1
+        wait_for("full ISRs", lambda: self._full_isrs(leaving), 120)
+        finalized = cluster.admin.describe_features().finalized
+        if "upgrade" in self._only:
+            assert finalized["metadata.version"] == parse_version((cluster.kafka or RELEASES[-1])[:3]).level
+        if "move-to-dynamic-quorum" in self._only:
+            assert finalized["kraft.version"] == 1
+            wait_for("all voters", lambda: self._voters_run(leaving), 60)
 
     def _voters_run(self, leaving: int) -> bool:
         voters = {v.replica_id: uuid_text(v.directory_id) for v in self.cluster.quorum().voters}
         wanted = [n for n in self.cluster.controller_ids if n != leaving]
         return voters == {n: self.cluster.nodes[n].directory_text for n in wanted}
 
-    def _full_isrs(self) -> bool:
+    def _full_isrs(self, leaving: int) -> bool:
         partitions = self.cluster.admin.describe_topics([TOPIC])[TOPIC].partitions
-        leaving = self.cluster.broker_ids[-1]
         return all(leaving not in p.replicas and sorted(p.isr) == sorted(p.replicas) for p in partitions)
 
 
-def _events(tool: Tool, count: int) -> bool:
-    """Reads so many events. Whether the command has printed as many."""
-    return not count or any(len(tool.events) >= count for _ in tool)
+def _steps(tool: Tool, count: int) -> bool:
+    """Reads events until so many steps were announced. Whether there were as many before the command ended."""
+    return not count or any(sum(event["event"] == "step" for event in tool.events) >= count for _ in tool)
 
 
 def _continuing(words: list[str], events: list[Event]) -> list[str]:
@@ -217,29 +233,39 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--victims", choices=("command", "nodes"), default="command")
     parser.add_argument("--kills", type=int, default=10, help="in each operation (10)")
+    parser.add_argument(
+        "--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), help="only these operations"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="clusters, one after the other (1)")
     parser.add_argument("--kafka", metavar="RELEASE", help="nodes of Apache Kafka instead of ours")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the record to this file")
     args = parser.parse_args()
     began, load = time.monotonic(), os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = OperatedCluster(
-            Path(folder), replicas=2, kafka=args.kafka, release=RELEASES[0], static=True,
-            separate_roles=args.kafka is None,
-        )  # fmt: skip
-        try:
-            campaign = Campaign(cluster, random.Random(args.seed), args.victims, args.kills)
-            campaign.run(lambda text: print(text, flush=True))
-        finally:
-            cluster.close()
+    outcomes: dict[str, Outcome] = {}
+    rng, acknowledged = random.Random(args.seed), 0
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = OperatedCluster(
+                Path(folder), replicas=2, kafka=args.kafka, release=RELEASES[0], static=True,
+                separate_roles=args.kafka is None,
+            )  # fmt: skip
+            try:
+                campaign = Campaign(cluster, rng, args.victims, args.kills, args.only)
+                campaign.run(lambda text: print(text, flush=True))
+            finally:
+                cluster.close()
+        acknowledged += cluster.load.acknowledged
+        for each in campaign.outcomes:
+            outcomes[each.operation] = each.after(outcomes.get(each.operation))
     record = {
         "command": shlex.join(["python", "-m", "tests.e2e.operations_campaign", *sys.argv[1:]]),
         "nodes": len(cluster.nodes),
         "seconds": round(time.monotonic() - began, 1),
         "load_average": [round(load, 1), round(os.getloadavg()[0], 1)],
-        "acknowledged": cluster.load.acknowledged,
-        "operations": [asdict(outcome) for outcome in campaign.outcomes],
+        "acknowledged": acknowledged,
+        "operations": [asdict(outcome) for outcome in outcomes.values()],
     }
-    print(f"{cluster.load.acknowledged} records acknowledged, and each read once")
+    print(f"{acknowledged} records acknowledged, and each read once")
     if args.json:
         args.json.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,60 @@ def test_a_decommission_that_is_killed_at_each_step_continues_and_loses_nothing(
     assert all("throttled" not in name for node in cluster.broker_ids for name in configs.broker(node))
     [again] = [e for e in Tool(*command).finish() if e["event"] == "done"]
     assert again["notes"] == [f"broker {leaving} is not registered"]
+    cluster.check()
+
+
+def interrupted_by_a_death(
+    cluster: OperatedCluster, command: list[str], step: str, victim: int
+) -> list[Event]:
+    """Runs a command, and kills a node when the command has announced a step, before it performs it. If the command
+    ends with an error, it must say how to continue, and this is done. Returns all events."""
+    events: list[Event] = []
+    alive = True
+    while True:
+        tool = Tool(*command)
+        for event in tool:
+            if alive and event["event"] == "step" and event["kind"] == step:
+                cluster.nodes[victim].kill()
+                alive = False
+        if tool.process.wait(30) == 0:
+            return events + tool.events
+        assert tool.process.stderr is not None
+        said = tool.process.stderr.read()
+        assert not alive and "Traceback" not in said, said
+        events += tool.events
+        command = shlex.split(said.split("To continue: quorate ")[1].splitlines()[0])
+
+
+@pytest.mark.parametrize("step", ["cordon", "move", "stop"])
+def test_a_broker_that_dies_before_a_step_of_its_decommission_is_retired(
+    operated: Callable[..., OperatedCluster], step: str
+) -> None:
+    cluster = operated(replicas=2)
+    leaving = cluster.broker_ids[-1]
+    command = ["decommission", str(leaving), "-b", cluster.servers, "--yes", "--json", "--timeout", "60"]
+    command += ["--stop-command", cluster.machines.command("stop")]
+    events = interrupted_by_a_death(cluster, command, step, leaving)
+    assert events[-1]["event"] == "done"
+    assert cluster.pid(leaving) is None
+    assert leaving not in [node.id for node in cluster.admin.describe_cluster(fenced=True).nodes]
+    described = cluster.admin.describe_topics([TOPIC])[TOPIC]
+    assert all(leaving not in p.replicas for p in described.partitions)
+    cluster.check()
+
+
+@pytest.mark.parametrize("role", ["broker", "controller"])
+def test_a_node_that_dies_before_another_one_restarts_is_started_too(
+    operated: Callable[..., OperatedCluster], role: str
+) -> None:
+    cluster = operated(replicas=3, min_isr=2)
+    victim = cluster.broker_ids[-1] if role == "broker" else cluster.quorum().leader_id
+    before = {node: cluster.pid(node) for node in cluster.nodes}
+    command = ["rolling-restart", "-b", cluster.servers, "--yes", "--json", "--timeout", "60"]
+    command += ["--restart-command", cluster.machines.command("restart")]
+    events = interrupted_by_a_death(cluster, command, "restart", victim)
+    assert events[-1]["event"] == "done"
+    assert all(cluster.pid(node) not in (None, pid) for node, pid in before.items())
     cluster.check()
 
 

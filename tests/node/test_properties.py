@@ -68,3 +68,8 @@ def test_the_tools_read_the_same_and_refuse_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"client.id=\\u00zz")
     with pytest.raises(ToolError, match=r"Cannot read .*client\.properties: line 1"):
         options.read_properties(str(path))
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than 16 MB, and is no properties file"):
+        load_config(Path("/dev/zero"))

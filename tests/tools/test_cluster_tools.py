@@ -219,6 +219,11 @@ def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str) -> N
         (["--alter", "--topic", "a"], "At least one of --add-config"),
         (["--alter", "--entity-type", "topics", "--add-config", "a=b"], "An entity name must be specified"),
         (["--alter", "--topic", "a", "--add-config", "a"], 'format "key=val"'),
+        (["--alter", "--topic", "a", "--add-config", "a=b=c"], 'format "key=val"'),
+        (
+            ["--alter", "--ip", "1.2.3.x", "--add-config", "connection_creation_rate=1"],
+            "valid IP or resolvable",
+        ),
         (["--alter", "--user", "tools-user", "--add-config", "retention.ms=1"], "Unexpected config names"),
         (
             ["--alter", "--user", "tools-user", "--add-config", "SCRAM-SHA-256=[iterations=1,password=p]"],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.tools import quorate
 from quorate.tools.doctor.findings import Finding, Severity, exit_status
 from quorate.tools.doctor.properties import check_properties, corrected_lines
 
@@ -153,3 +154,8 @@ def test_a_password_is_not_shown() -> None:
     findings, _ = check(dict.fromkeys(keys, "geheim"))
     assert findings
     assert not any("geheim" in f.text + f.remedy for f in findings)
+
+
+def test_a_file_without_an_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quorate.main(["doctor", "/dev/zero"]) == 2
+    assert "/dev/zero cannot be checked: it has more than 16 MB" in capsys.readouterr().err

@@ -20,3 +20,13 @@ def test_a_rate_at_which_nothing_moves_is_refused(rate: str, capsys: pytest.Capt
     with pytest.raises(SystemExit):
         quorate.main(["decommission", "1", "-b", "127.0.0.1:1", f"--throttle={rate}"])
     assert f"argument --throttle: {rate}: at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("node", ["-1", "x", "2147483648", "9" * 5000, "\u0661"])
+@pytest.mark.parametrize("operation", ["decommission", "replace-disk"])
+def test_a_text_that_is_no_node_id_is_refused(
+    operation: str, node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        quorate.main([operation, "-b", "127.0.0.1:1", "--", node])
+    assert f"{node}: a node id, 0 to 2147483647" in capsys.readouterr().err

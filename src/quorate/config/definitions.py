@@ -341,8 +341,8 @@ def GZIP_LEVEL(name: str, value: Any) -> str | None:
 
 
 def THROTTLED(name: str, value: Any) -> str | None:
-    """Checks a list of throttled replicas: `*`, or pairs of partition and broker. Raises ConfigError with the value
-    in brackets, as Kafka prints this list."""
+    """Checks a list of throttled replicas: `*`, or pairs of partition and broker. Raises ConfigError with the
+    value in brackets, as Kafka prints this list."""
     if value is None or value == [] or (len(value) == 1 and value[0] == "*"):
         return None
     if all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):

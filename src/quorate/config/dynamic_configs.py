@@ -4,8 +4,8 @@ A node applies a dynamic configuration while it runs, or refuses it with the rea
 Kafka stores any value, so that a node may find values in the metadata that it cannot apply. It ignores them
 with a warning, as Apache Kafka does.
 
-The order of precedence is: the node's own value, the default of all nodes, the properties file, the default of
-the key.
+The order of precedence is: the node's own value, the default of all nodes, the properties file, the default
+of the key.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def refusal_reason(
     acts_here: bool = True,
     listeners: Iterable[str] | None = None,
 ) -> str | None:
-    """The reason why the dynamic configurations of a node, or the defaults of all nodes, cannot become `values`.
+    """The reason why the dynamic configurations of a node, or the defaults of all nodes, cannot become
+    `values`.
 
     Values that are `stored` already may stay: a node of Apache Kafka in the same cluster may have set them.
     Every other value must be one that Kafka accepts, and one that has an effect unless `acts_here` is false,
@@ -195,8 +196,8 @@ def inconsistency(static: Mapping[str, str], before: Layers, after: Layers) -> s
 
 
 def contradiction(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
-    """The reason why no node can have the configurations `after` together, or None. For a controller, which does
-    not know the properties of other nodes."""
+    """The reason why no node can have the configurations `after` together, or None. For a controller, which
+    does not know the properties of other nodes."""
     before, after = (
         {name: value for name, value in values.items() if name != CORDONED_LOG_DIRS}
         for values in (before, after)

@@ -27,8 +27,8 @@ def _offset_reset(name: str, value: object) -> str | None:
     if value in ("earliest", "latest") or (isinstance(value, str) and value.startswith("by_duration:P")):
         return None
     return (
-        f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of the "
-        "format 'by_duration:<PnDTnHnMn.nS>'."
+        f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or "
+        "of the format 'by_duration:<PnDTnHnMn.nS>'."
     )
 
 

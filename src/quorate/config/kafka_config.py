@@ -229,8 +229,9 @@ class KafkaConfig:
     # -- the quorum
 
     def is_limited(self, listener: str, most: int) -> bool:
-        """Whether a value of max.connections limits a listener. It does not limit the brokers' own if they have
-        others (Kafka's ConnectionQuotas), and zero does not close the controllers', or nobody could change it."""
+        """Whether a value of max.connections limits a listener. It does not limit the brokers' own if they
+        have others (Kafka's ConnectionQuotas), and zero does not close the controllers', or nobody could
+        change it."""
         if listener in self.controller_listener_names:
             return most > 0
         return listener != self.inter_broker_listener_name or len(self.broker_listeners) == 1

@@ -191,7 +191,8 @@ _GROUPS = (
         """,
     ),
     (
-        "coordinators write at the end of a turn of the event loop and read their logs in pieces of a fixed size",
+        "coordinators write at the end of a turn of the event loop and read their logs in pieces of a "
+        "fixed size",
         """
         group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
         offsets.load.buffer.size transaction.state.log.load.buffer.size

@@ -10,8 +10,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
+MAX_BYTES = 16 << 20
+"""The largest file that is read. A configuration has some thousand bytes."""
 _WHITE = " \t\f"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -125,6 +128,16 @@ def decode(content: bytes) -> str:
     Ignores a byte order mark, which editors on Windows write. Java makes it a part of the first key.
     """
     return content.removeprefix(codecs.BOM_UTF8).decode("latin-1")
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file, which may be a pipe. Raises OSError, and ValueError for a file that does not end, like
+    /dev/zero."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES >> 20} MB, and is no properties file")
+    return content
 
 
 def load(content: bytes, repeated: dict[str, int] | None = None) -> dict[str, str]:

@@ -13,12 +13,12 @@ from quorate.log import properties_text
 
 def read_properties(path: Path, repeated: dict[str, int] | None = None) -> dict[str, str]:
     """Reads the keys and values of a properties file. Raises OSError, and ConfigError for a malformed
-    escape.
+    escape or a file that is too large.
 
     Adds to `repeated` how often each key is set that is set more than once.
     """
     try:
-        return properties_text.load(path.read_bytes(), repeated)
+        return properties_text.load(properties_text.read(path), repeated)
     except ValueError as e:
         raise ConfigError(str(path), "", str(e)) from e
 

@@ -1,4 +1,5 @@
-"""Parts of every console script: the parser of options, the exit status and message of an error, printable text."""
+"""Parts of every console script: the parser of options, the exit status and message of an error, printable
+text."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None 
         sys.stderr.close()  # otherwise the interpreter reports the error again when it exits
         return 0
     except KeyboardInterrupt:
-        # What was interrupted half-way, such as an event loop in its constructor, is not reported when it is freed.
+        # What was interrupted half-way, such as an event loop in its constructor, is not reported when it is
+        # freed.
         warnings.simplefilter("ignore")
         sys.unraisablehook = lambda _: None
         return 130

@@ -48,8 +48,8 @@ def _exit_at_once(number: int, frame: object) -> None:
 
 
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Ends the process if Ctrl-C came during a finalizer or a callback of the interpreter, which does not pass
-    exceptions on. Otherwise it would be lost."""
+    """Ends the process if Ctrl-C came during a finalizer or a callback of the interpreter, which does not
+    pass exceptions on. Otherwise it would be lost."""
     if unraisable.exc_type is KeyboardInterrupt:
         os._exit(INTERRUPTED)
     sys.__unraisablehook__(unraisable)

@@ -3,8 +3,8 @@
 A node is recognised by its command line, which runs kafka-server-start or its module. `quorate up` starts its
 nodes by the module. A process that has the name only among its arguments is not a node.
 
-Nodes of several clusters may run on one machine, and some may have the same id. So the tool prints what it stops,
-and if several nodes have the id of --node-id, it stops none of them: --config selects one.
+Nodes of several clusters may run on one machine, and some may have the same id. So the tool prints what it
+stops, and if several nodes have the id of --node-id, it stops none of them: --config selects one.
 """
 
 from __future__ import annotations

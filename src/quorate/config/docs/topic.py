@@ -67,7 +67,8 @@ streams.assignor.name  The assignor of this streams group, one of group.streams.
 share.delivery.count.limit  Deliveries of a record before it is given up.
 share.partition.max.record.locks  Records of a partition with consumers at once.
 share.renew.acknowledge.enable  Whether consumers may renew the lock of a record.
-errors.deadletterqueue.topic.name  Topic that gets the records which this share group gives up; empty for none.
+errors.deadletterqueue.topic.name  Topic that gets the records which this share group gives up; empty
+    for none.
 errors.deadletterqueue.copy.record.enable  Whether such a record is copied, or only its coordinates.
 consumer.assignment.interval.ms  Shortest time between two assignments of this consumer group.
 consumer.assignor.offload.enable  Whether assignments of this consumer group are computed in other threads.

@@ -24,7 +24,7 @@ def read_properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return properties_text.load(Path(path).read_bytes())
+        return properties_text.load(properties_text.read(Path(path)))
     except OSError as error:
         raise ToolError(f"Cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -101,7 +101,8 @@ def _parser() -> Parser:
         "--property", "--reader-property", action="append", default=[], metavar="<String: prop>",
         help="How lines are read: parse.key=false, parse.headers=false, ignore.error=false, "
         "key.separator=\\t, headers.delimiter=\\t, headers.separator=\",\", "
-        "headers.key.separator=:, null.marker= (equal fields become null). With both, a line is \"h1:v1,h2:v2\\tkey\\tvalue\".",
+        "headers.key.separator=:, null.marker= (equal fields become null). With both, a line is "
+        "\"h1:v1,h2:v2\\tkey\\tvalue\".",
     )  # fmt: skip
     add(
         "--reader-config",

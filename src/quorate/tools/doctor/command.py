@@ -49,7 +49,10 @@ def _directory(path: Path, *, deep: bool) -> report.Report:
 
 
 def _file(path: Path, *, deep: bool, only: bool) -> report.Report:
-    content = path.read_bytes()
+    try:
+        content = properties_text.read(path)
+    except ValueError as error:
+        raise ToolError(f"{path} cannot be checked: {error}", 2) from error
     of_file = properties.check_properties(path, content)
     findings, kafka = list(of_file.findings), of_file.kafka
     checked: tuple[Path, ...] = ()

@@ -137,8 +137,8 @@ def _guarded(directory: Path, checks: Iterator[Finding]) -> Iterator[Finding]:
             "unreadable",
             directory,
             f"{error.filename or directory}: {error.strerror}",
-            "run quorate doctor as the user of the node. If it is that user, correct the permissions; if the disk "
-            "fails, replace it",
+            "run quorate doctor as the user of the node. If it is that user, correct the permissions; if "
+            "the disk fails, replace it",
         )
 
 
@@ -160,8 +160,8 @@ def _broken_meta(directory: Path, error: Exception) -> Finding:
         "malformed-meta-properties",
         directory / meta_properties.FILE_NAME,
         text,
-        "restore the file; kafka-metadata-quorum describe --replication and kafka-log-dirs show the directory ids that "
-        "the cluster knows",
+        "restore the file; kafka-metadata-quorum describe --replication and kafka-log-dirs show the "
+        "directory ids that the cluster knows",
     )
 
 
@@ -223,35 +223,42 @@ def _kafka_refusal(
     for directory, meta in sorted(known.items()):
         path = directory / meta_properties.FILE_NAME
         if cluster_id is not None and meta.cluster_id != cluster_id:
-            return f"{_RUNTIME}: Invalid cluster.id in: {path}. Expected {cluster_id}, but read {meta.cluster_id}"
+            return (
+                f"{_RUNTIME}: Invalid cluster.id in: {path}. Expected {cluster_id}, but read "
+                f"{meta.cluster_id}"
+            )
         cluster_id = meta.cluster_id
         if node_id is not None and meta.node_id != node_id:
             return (
-                f"{_RUNTIME}: Stored node id {meta.node_id} doesn't match previous node id {node_id} in {path}. If you "
-                "moved your data, make sure your configured node id matches. If you intend to create a new node, you "
-                "should remove all data in your data directories."
+                f"{_RUNTIME}: Stored node id {meta.node_id} doesn't match previous node id {node_id} in "
+                f"{path}. If you moved your data, make sure your configured node id matches. If you intend "
+                "to create a new node, you should remove all data in your data directories."
             )
         node_id = meta.node_id
         if meta.directory_id is not None:
             other = seen.setdefault(meta.directory_id, directory)
             if other != directory:
                 return (
-                    f"{_RUNTIME}: Duplicate directory ID Optional[{uuid_text(meta.directory_id)}] found. It was the ID "
-                    f"of {other}, but also of {directory}"
+                    f"{_RUNTIME}: Duplicate directory ID Optional[{uuid_text(meta.directory_id)}] found. It "
+                    f"was the ID of {other}, but also of {directory}"
                 )
     if node.metadata_directory in broken:
-        return f"{_RUNTIME}: Encountered I/O error in metadata log directory {node.metadata_directory}. Cannot continue."
+        return (
+            f"{_RUNTIME}: Encountered I/O error in metadata log directory {node.metadata_directory}. Cannot "
+            "continue."
+        )
     for directory in sorted(known):
         if directory != node.metadata_directory and (directory / METADATA_DIRECTORY).exists():
             return (
-                "org.apache.kafka.common.KafkaException: Found unexpected metadata location in data directory "
-                f"`{directory / METADATA_DIRECTORY}` (the configured metadata directory is {node.metadata_directory})."
+                "org.apache.kafka.common.KafkaException: Found unexpected metadata location in data "
+                f"directory `{directory / METADATA_DIRECTORY}` (the configured metadata directory is "
+                f"{node.metadata_directory})."
             )
     empty = sorted(path for path in node.directories if path not in known and path not in broken)
     if empty:
         return (
-            f"{_RUNTIME}: No `meta.properties` found in {empty[0]} (have you run `kafka-storage.sh` to format the "
-            "directory?)"
+            f"{_RUNTIME}: No `meta.properties` found in {empty[0]} (have you run `kafka-storage.sh` to "
+            "format the directory?)"
         )
     return None
 
@@ -330,16 +337,16 @@ def _log_dir_findings(
             Severity.NOTE,
             "unclean-shutdown",
             directory,
-            f"{directory} has no {clean_shutdown.FILE_NAME}: the last node did not stop cleanly, so the next start "
-            f"recovers its {len(partitions)} partition(s) from the recovery points on",
+            f"{directory} has no {clean_shutdown.FILE_NAME}: the last node did not stop cleanly, so the "
+            f"next start recovers its {len(partitions)} partition(s) from the recovery points on",
         )
     elif epoch == -1 and partitions and not in_use:
         yield Finding(
             Severity.NOTE,
             "no-broker-epoch",
             directory / clean_shutdown.FILE_NAME,
-            f"{directory / clean_shutdown.FILE_NAME} has no broker epoch: the controller takes the last stop for an "
-            "unclean one (KIP-966)",
+            f"{directory / clean_shutdown.FILE_NAME} has no broker epoch: the controller takes the last "
+            "stop for an unclean one (KIP-966)",
         )
     for name in sorted(
         path.name for path in directory.iterdir() if path.name.endswith(".tmp") and not in_use
@@ -374,7 +381,7 @@ def _duplicates(directories: Sequence[Path]) -> Iterator[Finding]:
                     Severity.ERROR,
                     "partition-twice",
                     directory / name,
-                    f"{name} is in {other} and in {directory}. If the metadata does not say which of them is stray, the "
-                    "second directory goes offline",
+                    f"{name} is in {other} and in {directory}. If the metadata does not say which of them "
+                    "is stray, the second directory goes offline",
                     "move the older one out of the way",
                 )

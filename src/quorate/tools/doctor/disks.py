@@ -36,7 +36,8 @@ def check_mount(directory: Path, mounts: str) -> Iterator[Finding]:
             Severity.ERROR,
             "read-only-file-system",
             directory,
-            f"{directory} is on {place}, which is mounted read-only: the kernel does so after an error of the disk",
+            f"{directory} is on {place}, which is mounted read-only: the kernel does so after an error of "
+            "the disk",
             f"look into the kernel's log, repair the file system, then mount -o remount,rw {place}",
         )
     if kind in NETWORK_FILE_SYSTEMS or kind.startswith("fuse."):
@@ -44,7 +45,8 @@ def check_mount(directory: Path, mounts: str) -> Iterator[Finding]:
             Severity.WARNING,
             "network-file-system",
             directory,
-            f"{directory} is on {place}, a {kind} file system: fsync, locks and renames may not be durable there",
+            f"{directory} is on {place}, a {kind} file system: fsync, locks and renames may not be durable "
+            "there",
             "use a local disk, or make sure that the server keeps these promises",
         )
     if kind in MEMORY_FILE_SYSTEMS:
@@ -58,7 +60,8 @@ def check_mount(directory: Path, mounts: str) -> Iterator[Finding]:
 
 
 def _mount_of(path: Path, mounts: str) -> tuple[Path, str, str] | None:
-    """The mount point of a path, its type and its options. Of several at the same place, the last one counts."""
+    """The mount point of a path, its type and its options. Of several at the same place, the last one
+    counts."""
     best: tuple[Path, str, str] | None = None
     for line in mounts.splitlines():
         fields = line.split()
@@ -78,7 +81,8 @@ def check_free_space(directory: Path, disk: os.statvfs_result) -> Iterator[Findi
             Severity.ERROR,
             "disk-full",
             directory,
-            f"{_mib(free)} of {_mib(size)} are free for {directory}: a node whose metadata directory is full stops",
+            f"{_mib(free)} of {_mib(size)} are free for {directory}: a node whose metadata directory is "
+            "full stops",
             "free some space, or move the directory to a larger disk",
         )
     elif size and free < size // 10:

@@ -1,7 +1,7 @@
 """What `quorate doctor --fix` does: it only does what the next start would do, or what changes no setting.
 
-Everything that is replaced or removed goes to a backup beside the file, or beside the log directory. Nothing is
-done in a directory that a node uses.
+Everything that is replaced or removed goes to a backup beside the file, or beside the log directory. Nothing
+is done in a directory that a node uses.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def plan_fixes(findings: Iterable[Finding]) -> list[PlannedFix]:
 
 
 def _edited(text: str, changes: dict[int, str | None]) -> tuple[str, str]:
-    """The text with the changes, and the changed lines as a difference. A line that continues in the next one is
-    left as it is."""
+    """The text with the changes, and the changed lines as a difference. A line that continues in the next one
+    is left as it is."""
     kept: list[str] = []
     shown: list[str] = []
     for number, line in enumerate(physical_lines(text), 1):
@@ -91,8 +91,8 @@ def apply_fixes(plan: Sequence[PlannedFix], stamp: str) -> list[Path]:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Moves a file or a directory, by a copy if the log directory is a mount point, beside which is another file
-    system. Raises OSError."""
+    """Moves a file or a directory, by a copy if the log directory is a mount point, beside which is another
+    file system. Raises OSError."""
     try:
         source.rename(target)
     except OSError as error:
@@ -107,7 +107,8 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file or a directory durably. Raises OSError, before it writes anything if the room is missing."""
+    """Copies a file or a directory durably. Raises OSError, before it writes anything if the room is
+    missing."""
     files = [path for path in (source, *source.rglob("*")) if path.is_file() and not path.is_symlink()]
     size_bytes, free_bytes = sum(path.stat().st_size for path in files), shutil.disk_usage(target.parent).free
     if size_bytes > free_bytes:
@@ -128,10 +129,11 @@ def _sync(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replaces a file, and keeps its owner and its mode: the node of another user has to read it. Raises OSError.
+    """Replaces a file, and keeps its owner and its mode: the node of another user has to read it. Raises
+    OSError.
 
-    A file that is a mount point of its own, as in a container, cannot be replaced and is written anew. Its backup
-    is on the disk before.
+    A file that is a mount point of its own, as in a container, cannot be replaced and is written anew. Its
+    backup is on the disk before.
     """
     old = path.stat()
     try:

@@ -1,8 +1,8 @@
 """What Apache Kafka 4.4 says when it does not start with a properties file.
 
 Kafka stops at its first error: it parses every key (ConfigDef), and then checks the rules between keys
-(KafkaConfig.validateValues, in this order). The texts are those of its exceptions, because operators search for
-them. `tests/tools/test_doctor_kafka.py` compares them with Kafka itself.
+(KafkaConfig.validateValues, in this order). The texts are those of its exceptions, because operators search
+for them. `tests/tools/test_doctor_kafka.py` compares them with Kafka itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
         if name not in given:
             if name in _REQUIRED_KEYS:
                 raise _Refused(
-                    f'{_CONFIG_EXCEPTION}: Missing required configuration "{name}" which has no default value.'
+                    f'{_CONFIG_EXCEPTION}: Missing required configuration "{name}" which has no default '
+                    "value."
                 )
             values[name] = definition.default_value()
             continue
@@ -79,7 +80,8 @@ def _voters(entries: list[str]) -> Iterator[tuple[int, str]]:
         number, _, address = entry.partition("@")
         if len(entry.split("@")) != 2:
             raise _Refused(
-                f"{_CONFIG_EXCEPTION}: Invalid configuration value for controller.quorum.voters. {_VOTER_FORM}"
+                f"{_CONFIG_EXCEPTION}: Invalid configuration value for controller.quorum.voters. "
+                f"{_VOTER_FORM}"
             )
         if not re.fullmatch(r"[+-]?[0-9]+", number):
             raise _Refused(f"{_CONFIG_EXCEPTION}: Failed to parse voter ID as an integer from {number}")
@@ -167,8 +169,8 @@ class _Listeners:
                 )
             if len(v4) + len(v6) != 2:
                 raise _Refused(
-                    f"{failed}: Each listener must have a different port unless exactly one listener has an IPv4 "
-                    f"address and the other IPv6 address, listeners: {shown}, port: {port}"
+                    f"{failed}: Each listener must have a different port unless exactly one listener has an "
+                    f"IPv4 address and the other IPv6 address, listeners: {shown}, port: {port}"
                 )
 
 
@@ -191,16 +193,16 @@ def _broken_rules(given: Mapping[str, str], values: Mapping[str, Any]) -> Iterat
         yield from _broker_rules(given, values, names, listeners, of_brokers)
     if any(host == "0.0.0.0" for _, host, _ in of_brokers):
         yield (
-            f"{_REQUIRED}: advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable "
-            "IP address."
+            f"{_REQUIRED}: advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a "
+            "routable IP address."
         )
     queued = values["queued.max.request.bytes"]
     if 0 < queued < values["socket.request.max.bytes"]:
         yield f"{_REQUIRED}: queued.max.request.bytes must be larger or equal to socket.request.max.bytes"
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
         yield (
-            f"{_REQUIRED}: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
-            "property is set."
+            f"{_REQUIRED}: max.connections.per.ip can be set to zero only if "
+            "max.connections.per.ip.overrides property is set."
         )
 
 
@@ -241,38 +243,39 @@ def _role_rules(
     shown = "Set(" + ", ".join(map(str, voters)) + ")"
     if not voters and not values["controller.quorum.bootstrap.servers"]:
         yield (
-            f"{_CONFIG_EXCEPTION}: If using process.roles, either controller.quorum.bootstrap.servers must contain "
-            "the set of bootstrap controllers or controller.quorum.voters must contain a parseable set of "
-            "controllers."
+            f"{_CONFIG_EXCEPTION}: If using process.roles, either controller.quorum.bootstrap.servers must "
+            "contain the set of bootstrap controllers or controller.quorum.voters must contain a parseable "
+            "set of controllers."
         )
     if roles == {"broker"}:
         if node in voters:
             yield (
-                f"{_REQUIRED}: If process.roles contains just the 'broker' role, the node id {node} must not be "
-                f"included in the set of voters controller.quorum.voters={shown}"
+                f"{_REQUIRED}: If process.roles contains just the 'broker' role, the node id {node} must not "
+                f"be included in the set of voters controller.quorum.voters={shown}"
             )
         if not names.controllers:
             yield (
-                f"{_REQUIRED}: controller.listener.names must contain at least one value when running KRaft with "
-                "just the broker role"
+                f"{_REQUIRED}: controller.listener.names must contain at least one value when running KRaft "
+                "with just the broker role"
             )
         if own & set(names.controllers):
             yield (
-                f"{_REQUIRED}: controller.listener.names must not contain a value appearing in the 'listeners' "
-                "configuration when running KRaft with just the broker role"
+                f"{_REQUIRED}: controller.listener.names must not contain a value appearing in the "
+                "'listeners' configuration when running KRaft with just the broker role"
             )
         for name in names.controllers:
             if name.upper() not in names.protocols:
                 yield (
                     f"{_CONFIG_EXCEPTION}: Controller listener with name {name.upper()} defined in "
-                    "controller.listener.names not found in listener.security.protocol.map  (an explicit security "
-                    "mapping for each controller listener is required if listener.security.protocol.map is "
-                    "non-empty, or if there are security protocols other than PLAINTEXT in use)"
+                    "controller.listener.names not found in listener.security.protocol.map  (an explicit "
+                    "security mapping for each controller listener is required if "
+                    "listener.security.protocol.map is non-empty, or if there are security protocols other "
+                    "than PLAINTEXT in use)"
                 )
         if values["controller.quorum.auto.join.enable"]:
             yield (
-                f"{_REQUIRED}: controller.quorum.auto.join.enable is only supported when process.roles contains "
-                "the 'controller' role."
+                f"{_REQUIRED}: controller.quorum.auto.join.enable is only supported when process.roles "
+                "contains the 'controller' role."
             )
         return
     if roles == {"controller"} and len(own - set(names.controllers)):
@@ -282,8 +285,8 @@ def _role_rules(
         )
     if voters and node not in voters:
         yield (
-            f"{_REQUIRED}: If process.roles contains the 'controller' role, the node id {node} must be included in "
-            f"the set of voters controller.quorum.voters={shown}"
+            f"{_REQUIRED}: If process.roles contains the 'controller' role, the node id {node} must be "
+            f"included in the set of voters controller.quorum.voters={shown}"
         )
     where = "appearing in the 'listeners' configuration when running the KRaft controller role"
     if not own & set(names.controllers):
@@ -302,8 +305,8 @@ def _broker_rules(
     advertised = dict.fromkeys(name for name, _, _ in of_brokers)
     if not advertised:
         yield (
-            f"{_REQUIRED}: There must be at least one broker advertised listener. Perhaps all listeners appear in "
-            "controller.listener.names?"
+            f"{_REQUIRED}: There must be at least one broker advertised listener. Perhaps all listeners "
+            "appear in controller.listener.names?"
         )
     name = values["inter.broker.listener.name"]
     if name is not None and "security.inter.broker.protocol" in given:
@@ -313,19 +316,20 @@ def _broker_rules(
         )
     if name is not None and name.upper() not in names.protocols:
         yield (
-            f"{_CONFIG_EXCEPTION}: Listener with name {name.upper()} defined in inter.broker.listener.name not "
-            "found in listener.security.protocol.map."
+            f"{_CONFIG_EXCEPTION}: Listener with name {name.upper()} defined in inter.broker.listener.name "
+            "not found in listener.security.protocol.map."
         )
     between = name.upper() if name is not None else values["security.inter.broker.protocol"]
     if between not in advertised:
         yield (
-            f"{_REQUIRED}: inter.broker.listener.name must be a listener name defined in advertised.listeners. The "
-            f"valid options based on currently configured listeners are {','.join(advertised)}"
+            f"{_REQUIRED}: inter.broker.listener.name must be a listener name defined in "
+            "advertised.listeners. The valid options based on currently configured listeners are "
+            f"{','.join(advertised)}"
         )
     own = dict.fromkeys(name for name, _, _ in listeners)
     if not set(advertised) <= set(own):
         yield (
-            f"{_REQUIRED}: advertised.listeners listener names must be equal to or a subset of the ones defined in "
-            f"listeners. Found {','.join(advertised)}. The valid options based on the current configuration are "
-            f"{','.join(own)}"
+            f"{_REQUIRED}: advertised.listeners listener names must be equal to or a subset of the ones "
+            f"defined in listeners. Found {','.join(advertised)}. The valid options based on the current "
+            f"configuration are {','.join(own)}"
         )

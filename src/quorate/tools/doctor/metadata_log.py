@@ -39,8 +39,8 @@ _FIRST = OffsetEpoch(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class MetadataLog:
-    """A metadata log that is checked. `config` has what the remedies need; its voters are those of the properties.
-    `roles_known` is false if there is no properties file."""
+    """A metadata log that is checked. `config` has what the remedies need; its voters are those of the
+    properties. `roles_known` is false if there is no properties file."""
 
     directory: Path
     config: RaftConfig
@@ -60,8 +60,8 @@ class _LogEnd:
 def metadata_log_of(
     metadata_dir: Path, meta: MetaProperties, config: RaftConfig | None, *, in_use: bool
 ) -> MetadataLog:
-    """The metadata log in a metadata directory. Without a configuration, the node counts as a controller if the log
-    names it among the voters, or if it has voted or led."""
+    """The metadata log in a metadata directory. Without a configuration, the node counts as a controller if
+    the log names it among the voters, or if it has voted or led."""
     folder = metadata_dir / METADATA_DIRECTORY
     directory_id = meta.directory_id or NO_DIRECTORY
     if config is None:
@@ -159,8 +159,8 @@ def _state_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[Fin
                 Severity.WARNING,
                 "quorum-state-missing",
                 path,
-                f"there is no {path}, but the log beside it has records of epoch {end.epoch}: the vote of this "
-                "controller is lost, and it could vote a second time",
+                f"there is no {path}, but the log beside it has records of epoch {end.epoch}: the vote of "
+                "this controller is lost, and it could vote a second time",
                 advice,
                 kafka=_kafka_behind(path, 0, end.epoch),
             )
@@ -170,8 +170,8 @@ def _state_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[Fin
             Severity.ERROR,
             "quorum-state-behind",
             path,
-            f"{path} is in epoch {stored.epoch}, but the log beside it has records of epoch {end.epoch}: one of them "
-            "is damaged or from a backup",
+            f"{path} is in epoch {stored.epoch}, but the log beside it has records of epoch {end.epoch}: "
+            "one of them is damaged or from a backup",
             advice,
             kafka=_kafka_behind(path, stored.epoch, end.epoch),
         )
@@ -184,21 +184,21 @@ def _state_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[Fin
 
 def _kafka_behind(path: Path, epoch: int, last: int) -> str:
     return (
-        f"starts with a warning: Epoch from quorum store file ({path}) is {epoch}, which is smaller than last written "
-        f"epoch {last} in the log"
+        f"starts with a warning: Epoch from quorum store file ({path}) is {epoch}, which is smaller than "
+        f"last written epoch {last} in the log"
     )
 
 
 def _kafka_about_state(path: Path, error: QuorumStateError) -> str:
     if isinstance(error, QuorumStateVersionError) and type(error.version) is int:
         return (
-            f"does not start: java.lang.IllegalStateException: data_version ({error.version}) is not within the min "
-            "(0) and max (1) supported version"
+            f"does not start: java.lang.IllegalStateException: data_version ({error.version}) is not within "
+            "the min (0) and max (1) supported version"
         )
     if isinstance(error, QuorumStateSyntaxError | QuorumStateVersionError):
         return (
-            "does not start: java.io.UncheckedIOException: Error while reading the Quorum status from the file "
-            f"{path}"
+            "does not start: java.io.UncheckedIOException: Error while reading the Quorum status from the "
+            f"file {path}"
         )
     return ""
 
@@ -250,8 +250,8 @@ def _segment_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[F
                 Severity.ERROR,
                 "segment-missing",
                 path,
-                f"{path} begins at offset {int(path.stem)}, but the segment before it ends at {end.offset}: a segment "
-                "is missing or was truncated",
+                f"{path} begins at offset {int(path.stem)}, but the segment before it ends at {end.offset}: "
+                "a segment is missing or was truncated",
                 advice,
             )
         end.offset = int(path.stem)
@@ -265,8 +265,9 @@ def _segment_findings(log: MetadataLog, advice: str, end: _LogEnd) -> Iterator[F
             Severity.NOTE,
             "log-behind-snapshot",
             log.directory,
-            f"the log ends at offset {end.offset}, before the newest snapshot ({newest.offset}), as after a crash while "
-            "the snapshot was installed. The next start verifies the snapshot and removes the log",
+            f"the log ends at offset {end.offset}, before the newest snapshot ({newest.offset}), as after a "
+            "crash while the snapshot was installed. The next start verifies the snapshot and removes the "
+            "log",
         )
     yield from _epoch_findings(log, end)
 
@@ -285,8 +286,8 @@ def _check_segment(path: Path, end: _LogEnd, behind: int, advice: str, *, in_use
         if position == size:
             return None
         kafka = (
-            f"starts: Corruption found in segment {base}, truncating to offset {end.offset}. It deletes the records "
-            "behind it"
+            f"starts: Corruption found in segment {base}, truncating to offset {end.offset}. It deletes the "
+            "records behind it"
         )
         try:
             check_torn_tail(str(path), behind)(file.fileno(), position, size, end.offset - 1)
@@ -298,8 +299,8 @@ def _check_segment(path: Path, end: _LogEnd, behind: int, advice: str, *, in_use
         Severity.NOTE,
         "torn-metadata",
         path,
-        f"the last {size - position} bytes of {path} are an incomplete write of an unclean stop, or a damaged last "
-        f"batch; the next start removes them, so that the log ends at offset {end.offset}",
+        f"the last {size - position} bytes of {path} are an incomplete write of an unclean stop, or a "
+        f"damaged last batch; the next start removes them, so that the log ends at offset {end.offset}",
         kafka=kafka,
     )
 
@@ -322,8 +323,8 @@ def _epoch_findings(log: MetadataLog, end: _LogEnd) -> Iterator[Finding]:
             Severity.WARNING,
             "epoch-beyond-log",
             path,
-            f"{path} names records of epoch {epochs[-1][0]} from offset {epochs[-1][1]} on, but the log ends at "
-            f"{end.offset}",
+            f"{path} names records of epoch {epochs[-1][0]} from offset {epochs[-1][1]} on, but the log "
+            f"ends at {end.offset}",
             "a controller that has lost the end of its log must not vote: compare it with the other voters "
             "(kafka-metadata-quorum describe --replication)",
         )
@@ -344,16 +345,19 @@ def _voter_findings(log: MetadataLog, members: Membership) -> Iterator[Finding]:
             Severity.WARNING,
             "other-voter-directory",
             log.config.metadata_dir / "meta.properties",
-            f"the voters have node {me.id} with directory id {uuid_text(entry.key.directory_id)}, but this directory is "
-            f"{uuid_text(me.directory_id)}: the disk was replaced or formatted again, so this controller has no vote",
-            f"kafka-metadata-quorum remove-controller --controller-id {me.id}, then add-controller on this node",
+            f"the voters have node {me.id} with directory id {uuid_text(entry.key.directory_id)}, but this "
+            f"directory is {uuid_text(me.directory_id)}: the disk was replaced or formatted again, so this "
+            "controller has no vote",
+            f"kafka-metadata-quorum remove-controller --controller-id {me.id}, then add-controller on this "
+            "node",
         )
     elif entry is None and log.config.is_controller and log.roles_known:
         yield Finding(
             Severity.NOTE,
             "not-a-voter",
             log.directory,
-            f"this controller is not among the voters ({', '.join(map(str, voters.ids)) or 'none'}): it observes",
+            f"this controller is not among the voters ({', '.join(map(str, voters.ids)) or 'none'}): it "
+            "observes",
             "kafka-metadata-quorum add-controller makes it a voter",
         )
     if log.config.voters:
@@ -361,8 +365,8 @@ def _voter_findings(log: MetadataLog, members: Membership) -> Iterator[Finding]:
             Severity.WARNING,
             "ignored-voters",
             log.directory,
-            "controller.quorum.voters is set, but the log has the voters of a dynamic quorum (kraft.version 1), which "
-            "take precedence",
+            "controller.quorum.voters is set, but the log has the voters of a dynamic quorum "
+            "(kraft.version 1), which take precedence",
             "remove controller.quorum.voters, and set controller.quorum.bootstrap.servers",
             "controller.quorum.voters",
         )

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 else:
     command = lazy_module("quorate.tools.doctor.command")
 
-_DESCRIPTION = """Checks a properties file and its log directories, or one log directory, of Quorate or of Apache
-Kafka, without a running node. It says what is wrong, how to mend it, and what Apache Kafka would say. It changes
-nothing without --fix. Ends with 0 if nothing is wrong, with 1 if there are warnings, with 2 if there are errors."""
+_DESCRIPTION = """Checks a properties file and its log directories, or one log directory, of Quorate or of
+Apache Kafka, without a running node. It says what is wrong, how to mend it, and what Apache Kafka would say.
+It changes nothing without --fix. Ends with 0 if nothing is wrong, with 1 if there are warnings, with 2 if
+there are errors."""
 
 
 def add_doctor(commands: Any) -> None:

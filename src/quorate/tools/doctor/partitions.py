@@ -57,8 +57,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """How a log directory was left: whether it has the marker of a clean shutdown, whether a node uses it now, and
-    its offset checkpoints."""
+    """How a log directory was left: whether it has the marker of a clean shutdown, whether a node uses it
+    now, and its offset checkpoints."""
 
     clean: bool
     in_use: bool
@@ -82,7 +82,8 @@ def read_offset_checkpoints(
                     "malformed-checkpoint",
                     directory / name,
                     f"{error}. The node ignores the file and writes it again",
-                    "nothing has to be done; if records were deleted, the first ones of a segment may come back"
+                    "nothing has to be done; if records were deleted, the first ones of a segment may come "
+                    "back"
                     if name == LOG_STARTS
                     else "nothing has to be done",
                     kafka=_KAFKA_RESETS.get(name, ""),
@@ -94,7 +95,8 @@ def read_offset_checkpoints(
 def check_partitions(
     directory: Path, state: LogDirState, assignment: Assignment | None, *, deep: bool
 ) -> Iterator[Finding]:
-    """Checks every directory in a log directory. With `deep`, also the checksums of all batches. Raises OSError."""
+    """Checks every directory in a log directory. With `deep`, also the checksums of all batches. Raises
+    OSError."""
     for path in sorted(directory.iterdir()):
         if not path.is_dir() or path.name == METADATA_DIRECTORY:
             continue
@@ -141,11 +143,11 @@ def _unknown_directory(path: Path) -> Finding:
         "unknown-directory",
         path,
         f"{path} is no directory of a partition, whose name would be <topic>-<partition>",
-        "move it out of the log directory. If it is the lost+found of a file system, use a directory below the mount "
-        "point",
+        "move it out of the log directory. If it is the lost+found of a file system, use a directory below "
+        "the mount point",
         kafka=f"does not start as a broker: org.apache.kafka.common.KafkaException: Found directory {path}, "
-        f"'{path.name}' is not in the form of topic-partition or topic-partition.uniqueId-delete (if marked for "
-        "deletion).",
+        f"'{path.name}' is not in the form of topic-partition or topic-partition.uniqueId-delete (if marked "
+        "for deletion).",
     )
 
 
@@ -202,10 +204,10 @@ def _topic_id_finding(path: Path, error: CheckpointError, *, torn: bool) -> Find
         "malformed-topic-id",
         path / FILE_NAME,
         f"{error}. The log directory goes offline at the next start",
-        "write the topic's id (kafka-topics --describe) into the file, or, if another replica is in sync, move "
-        f"{path} away",
-        kafka=f"takes the log directory offline: org.apache.kafka.common.errors.KafkaStorageException: Error while "
-        f"reading partition metadata file {path / FILE_NAME}",
+        "write the topic's id (kafka-topics --describe) into the file, or, if another replica is in sync, "
+        f"move {path} away",
+        kafka="takes the log directory offline: org.apache.kafka.common.errors.KafkaStorageException: "
+        f"Error while reading partition metadata file {path / FILE_NAME}",
     )
 
 
@@ -296,25 +298,26 @@ def _headers(fd: int, size: int) -> Iterator[BatchHeader]:
 
 
 def _damage(segment: Path, position: int, size: int, end: int, reason: str, *, torn: bool) -> Finding:
-    cut = f"truncates the segment to offset {end}: Corruption found in segment {int(segment.stem)}, truncating to "
-    cut += f"offset {end}"
+    cut = f"truncates the segment to offset {end}: Corruption found in segment {int(segment.stem)}, "
+    cut += f"truncating to offset {end}"
     if torn:
         return Finding(
             Severity.NOTE,
             "torn-segment",
             segment,
-            f"the last {size - position} bytes of {segment} are an incomplete write of an unclean stop; the next start "
-            f"removes them, so that the log ends at offset {end}",
+            f"the last {size - position} bytes of {segment} are an incomplete write of an unclean stop; the "
+            f"next start removes them, so that the log ends at offset {end}",
             kafka=cut,
         )
     return Finding(
         Severity.ERROR,
         "damaged-segment",
         segment,
-        f"{segment} is damaged at byte {position} of {size}, after offset {end - 1}: {reason}. Recovery after an "
-        "unclean stop truncates it there; until then its records are sent as they are, and clients reject them",
-        f"if another replica is in sync, move {segment.parent} away while the node is stopped, and it is fetched "
-        "again",
+        f"{segment} is damaged at byte {position} of {size}, after offset {end - 1}: {reason}. Recovery "
+        "after an unclean stop truncates it there; until then its records are sent as they are, and "
+        "clients reject them",
+        f"if another replica is in sync, move {segment.parent} away while the node is stopped, and it is "
+        "fetched again",
         kafka=f"after an unclean stop it {cut}",
     )
 
@@ -326,9 +329,10 @@ def _offset_findings(path: Path, key: TopicPartition, end: int, state: LogDirSta
             Severity.ERROR,
             "lost-records",
             path,
-            f"{path} ends at offset {end}, but everything below {committed} was committed ({HIGH_WATERMARKS}): "
-            f"{committed - end} record(s) are lost",
-            "if another replica is in sync, this one fetches them again after its start; otherwise restore a backup",
+            f"{path} ends at offset {end}, but everything below {committed} was committed "
+            f"({HIGH_WATERMARKS}): {committed - end} record(s) are lost",
+            "if another replica is in sync, this one fetches them again after its start; otherwise restore "
+            "a backup",
             kafka="starts without a word",
         )
     flushed = state.offsets[RECOVERY_POINTS].get(key, 0)
@@ -337,7 +341,8 @@ def _offset_findings(path: Path, key: TopicPartition, end: int, state: LogDirSta
             Severity.ERROR,
             "beyond-clean-end",
             path,
-            f"{path} was closed at offset {flushed} ({RECOVERY_POINTS}), but its last batch claims to end before {end}",
+            f"{path} was closed at offset {flushed} ({RECOVERY_POINTS}), but its last batch claims to end "
+            f"before {end}",
             "restore the last segment from a replica or a backup",
             kafka="starts without a word",
         )
@@ -358,8 +363,8 @@ def _assignment_findings(
         if known is not None and topic_id is not None and known.id != topic_id:
             code = "topic-id-mismatch"
             reason = (
-                f"its topic id is {uuid_text(topic_id)}, but that of {topic} is {uuid_text(known.id)}: the topic was "
-                "deleted and created again"
+                f"its topic id is {uuid_text(topic_id)}, but that of {topic} is {uuid_text(known.id)}: the "
+                "topic was deleted and created again"
             )
         elif known is not None:
             reason = f"node {node_id} has no replica of {topic}-{partition}"
@@ -367,9 +372,10 @@ def _assignment_findings(
             Severity.WARNING,
             code,
             path,
-            f"{path} is not assigned to this node by the metadata on its disk: {reason}. The next start renames it to "
-            "-stray",
-            "move it away if its records are needed; the metadata on the disk may also be older than the cluster's",
+            f"{path} is not assigned to this node by the metadata on its disk: {reason}. The next start "
+            "renames it to -stray",
+            "move it away if its records are needed; the metadata on the disk may also be older than the "
+            "cluster's",
             kafka="also renames it to -stray",
         )
         return

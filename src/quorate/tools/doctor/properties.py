@@ -71,8 +71,8 @@ def check_properties(path: Path, content: bytes) -> PropertiesReport:
 
 
 def corrected_lines(findings: Sequence[Finding], values: Mapping[str, str]) -> dict[str, str | None]:
-    """The changes of all errors and warnings, later ones of the same key in place of earlier ones. A change to
-    the value that a key already has is left out."""
+    """The changes of all errors and warnings, later ones of the same key in place of earlier ones. A change
+    to the value that a key already has is left out."""
     merged: dict[str, str | None] = {}
     for finding in findings:
         if finding.severity > Severity.NOTE:

@@ -52,11 +52,12 @@ def _quorum(config: KafkaConfig) -> Iterator[Finding]:
         yield _warning(
             "static-and-dynamic-quorum",
             "controller.quorum.voters",
-            "controller.quorum.voters (a static quorum) and controller.quorum.bootstrap.servers (a dynamic one) "
-            "are both set. A cluster of kraft.version 1 ignores the voters; one of kraft.version 0 has only them",
-            "keep controller.quorum.bootstrap.servers if kafka-features describe shows kraft.version 1 or the "
-            "directories were formatted with --standalone, --initial-controllers or --no-initial-controllers; "
-            "otherwise keep controller.quorum.voters",
+            "controller.quorum.voters (a static quorum) and controller.quorum.bootstrap.servers (a dynamic "
+            "one) are both set. A cluster of kraft.version 1 ignores the voters; one of kraft.version 0 "
+            "has only them",
+            "keep controller.quorum.bootstrap.servers if kafka-features describe shows kraft.version 1 or "
+            "the directories were formatted with --standalone, --initial-controllers or "
+            "--no-initial-controllers; otherwise keep controller.quorum.voters",
             kafka="also takes both without a word",
         )
     own = voters.get(config.node_id)
@@ -68,7 +69,8 @@ def _quorum(config: KafkaConfig) -> Iterator[Finding]:
                 "voter-elsewhere",
                 "controller.quorum.voters",
                 f"the voters have this controller at {shown_address(*own)}, but it listens at {listener}",
-                f"correct the port of voter {config.node_id} on every node, or of {listener.name} in listeners",
+                f"correct the port of voter {config.node_id} on every node, or of {listener.name} in "
+                "listeners",
             )
     if config.is_controller and not voters and not config.quorum_bootstrap_servers:
         return
@@ -105,8 +107,8 @@ def _overlap(endpoint: Endpoint, host: str) -> bool:
 
 
 def used_ports(path: Path, config: KafkaConfig, lines: Mapping[str, int], sockets: str) -> list[Finding]:
-    """The findings about ports that another process listens on now. `sockets` is the content of /proc/net/tcp and
-    /proc/net/tcp6."""
+    """The findings about ports that another process listens on now. `sockets` is the content of /proc/net/tcp
+    and /proc/net/tcp6."""
     listening = {
         int(fields[1].rpartition(":")[2], 16)
         for fields in map(str.split, sockets.splitlines())
@@ -168,8 +170,8 @@ def _times(config: KafkaConfig) -> Iterator[Finding]:
         yield _warning(
             "session-too-short",
             "broker.session.timeout.ms",
-            f"broker.session.timeout.ms={session} is less than two of broker.heartbeat.interval.ms={heartbeat}: "
-            "a broker that loses one heartbeat is fenced",
+            f"broker.session.timeout.ms={session} is less than two of "
+            f"broker.heartbeat.interval.ms={heartbeat}: a broker that loses one heartbeat is fenced",
             "the heartbeat counts on brokers, the session on controllers: set one of them on all nodes",
             correction={"broker.heartbeat.interval.ms": str(max(1, session // 4))},
             kafka="logs an error at the start, and starts",
@@ -181,8 +183,8 @@ def _times(config: KafkaConfig) -> Iterator[Finding]:
             "fetch-timeout-too-short",
             "controller.quorum.fetch.timeout.ms",
             f"controller.quorum.fetch.timeout.ms={fetch} is less than "
-            f"controller.quorum.election.timeout.ms={election}: followers give a slow leader up sooner than an "
-            "election takes",
+            f"controller.quorum.election.timeout.ms={election}: followers give a slow leader up sooner than "
+            "an election takes",
             "set it to at least the election timeout",
             correction={"controller.quorum.fetch.timeout.ms": str(election)},
         )
@@ -197,8 +199,8 @@ def _sizes(config: KafkaConfig) -> Iterator[Finding]:
         yield _warning(
             "message-above-segment",
             "message.max.bytes",
-            f"message.max.bytes={message} is above log.segment.bytes={segment}: a batch that does not fit into a "
-            "segment is rejected with RECORD_LIST_TOO_LARGE",
+            f"message.max.bytes={message} is above log.segment.bytes={segment}: a batch that does not fit "
+            "into a segment is rejected with RECORD_LIST_TOO_LARGE",
             "lower message.max.bytes, or raise log.segment.bytes",
             correction={"message.max.bytes": str(segment)},
         )
@@ -216,8 +218,8 @@ def _sizes(config: KafkaConfig) -> Iterator[Finding]:
         yield _warning(
             "retention-below-segment",
             "log.retention.bytes",
-            f"log.retention.bytes={retention} is below log.segment.bytes={segment}: the active segment is not "
-            "deleted, so a partition keeps up to a segment",
+            f"log.retention.bytes={retention} is below log.segment.bytes={segment}: the active segment is "
+            "not deleted, so a partition keeps up to a segment",
             "lower log.segment.bytes too",
         )
     if config.log_retention_time_ms > 0 and config.log_roll_time_ms > 2 * config.log_retention_time_ms:
@@ -244,7 +246,8 @@ def _replication(config: KafkaConfig) -> Iterator[Finding]:
             yield _warning(
                 "isr-above-replication",
                 isr_key,
-                f"{isr_key}={isr} is above {factor_key}={factor}: producers with acks=all cannot write to {what}",
+                f"{isr_key}={isr} is above {factor_key}={factor}: producers with acks=all cannot write to "
+                f"{what}",
                 f"lower {isr_key} to {max(1, factor - 1)}, or raise {factor_key}",
                 kafka="also accepts it",
             )

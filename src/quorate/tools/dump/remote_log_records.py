@@ -56,7 +56,9 @@ class RemoteLogSegmentMetadataUpdateRecord(Data, key=1, versions="0", flexible="
 
     class RemoteLogSegmentIdEntry(Struct):
         topic_id_partition: RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry = field(
-            default_factory=lambda: RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry()  # noqa: PLW0108
+            default_factory=lambda: (  # noqa: PLW0108 - evaluated later
+                RemoteLogSegmentMetadataUpdateRecord.TopicIdPartitionEntry()
+            )
         )
         id: uuid = ZERO_UUID
 

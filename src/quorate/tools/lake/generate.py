@@ -60,7 +60,7 @@ def _generate(args: argparse.Namespace) -> int:
     )
     since, until = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (done.first_ms, done.last_ms))
     print(
-        f"Wrote offsets {done.start_offset} to {done.records - 1} of cluster {done.cluster_id}, from {since:%Y-%m-%d} "
-        f"to {until:%Y-%m-%d}, and {done.snapshots} snapshots."
+        f"Wrote offsets {done.start_offset} to {done.records - 1} of cluster {done.cluster_id}, from "
+        f"{since:%Y-%m-%d} to {until:%Y-%m-%d}, and {done.snapshots} snapshots."
     )
     return 0

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 else:
     topics = lazy_module("quorate.tools.lake.topics")
 
-_DESCRIPTION = """Keeps topics as Delta tables, exactly once: each topic in the table topic_records/TOPIC of the lake, and
-records whose values do not decode in topic_poison. Works with clusters of Apache Kafka too."""
+_DESCRIPTION = """Keeps topics as Delta tables, exactly once: each topic in the table topic_records/TOPIC of
+the lake, and records whose values do not decode in topic_poison. Works with clusters of Apache Kafka too."""
 
 
 def add_topics(commands: Any, session: topics.Session) -> None:
@@ -36,7 +36,8 @@ def add_topics(commands: Any, session: topics.Session) -> None:
     )  # fmt: skip
     add(
         "--schema", action="append", default=[], metavar="FILE",
-        help="of JSON: 'id BIGINT, name STRING'; of Avro: an .avsc file, repeated for earlier schemas of the topic",
+        help="of JSON: 'id BIGINT, name STRING'; of Avro: an .avsc file, repeated for earlier schemas of "
+        "the topic",
     )  # fmt: skip
     work = parser.add_argument_group("work")
     when = work.add_mutually_exclusive_group()

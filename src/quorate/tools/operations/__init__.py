@@ -16,9 +16,9 @@
     dynamic_quorum     moves from static voters to kraft.version 1 (KIP-853)
     upgrade            finalizes the features of a release
 
-A plan is a function of the cluster's description. The runner performs the first step of it, observes the cluster,
-and plans again. So the cluster itself holds the state of an operation: after an interruption at any point, the
-same command continues.
+A plan is a function of the cluster's description. The runner performs the first step of it, observes the
+cluster, and plans again. So the cluster itself holds the state of an operation: after an interruption at any
+point, the same command continues.
 
 No other package imports this one, except for its options.
 """

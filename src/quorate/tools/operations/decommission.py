@@ -1,7 +1,7 @@
 """`quorate decommission`: takes a broker out of the cluster, without its data.
 
-The order of the steps keeps each of them safe to repeat. The broker gets no new replicas first (KIP-1066), so that
-the moves come to an end. It leaves the voters before it stops. Its configurations are deleted before its
+The order of the steps keeps each of them safe to repeat. The broker gets no new replicas first (KIP-1066), so
+that the moves come to an end. It leaves the voters before it stops. Its configurations are deleted before its
 registration, because without a registration nothing would lead back to them.
 """
 
@@ -140,7 +140,8 @@ class Decommission:
         if cluster.kraft_version < 1:
             return [
                 Refusal(
-                    f"node {self.broker} is one of the static voters, which cannot be changed (kraft.version 0)",
+                    f"node {self.broker} is one of the static voters, which cannot be changed "
+                    "(kraft.version 0)",
                     "quorate move-to-dynamic-quorum",
                 )
             ]
@@ -148,9 +149,10 @@ class Decommission:
         if len(others) - len(away) < len(others) // 2 + 1:
             return [
                 Refusal(
-                    f"without voter {self.broker} the metadata quorum would have no majority: voter {ids(away)} "
-                    "does not follow the leader",
-                    f"start controller {ids(away)}, or remove it first (kafka-metadata-quorum remove-controller)",
+                    f"without voter {self.broker} the metadata quorum would have no majority: voter "
+                    f"{ids(away)} does not follow the leader",
+                    f"start controller {ids(away)}, or remove it first (kafka-metadata-quorum "
+                    "remove-controller)",
                 )
             ]
         return []
@@ -213,7 +215,8 @@ class Decommission:
         ]
 
     def _moves(self, cluster: Cluster, ready: list[Partition], progress: Progress) -> Moves:
-        """The moves of the partitions that can begin to leave: those that were planned, while they are possible."""
+        """The moves of the partitions that can begin to leave: those that were planned, while they are
+        possible."""
         if not ready:
             return Moves()
         moves = progress.kept
@@ -231,16 +234,17 @@ class Decommission:
             notes.append(f"broker {broker} gets {counted(replicas, 'replica')}{size}")
         for broker, size_bytes in sorted(moves.beyond_a_volume(cluster, ready).items()):
             notes.append(
-                f"not every directory of broker {broker} has room for {size_bytes:,} bytes, and it places a replica in "
-                "the one with the fewest replicas: watch it (kafka-log-dirs --describe), or move these replicas with "
-                "log_dirs (kafka-reassign-partitions)"
+                f"not every directory of broker {broker} has room for {size_bytes:,} bytes, and it places a "
+                "replica in the one with the fewest replicas: watch it (kafka-log-dirs --describe), or move "
+                "these replicas with log_dirs (kafka-reassign-partitions)"
             )
         others = sum(voter.id != self.broker for voter in cluster.voters)
         if others < min(3, len(cluster.voters)):
             notes.append(f"the metadata quorum then has {counted(others, 'voter')}, and tolerates no failure")
         if received and not can_cordon:
             notes.append(
-                "below metadata.version 4.3-IV0 new topics may still be placed on the broker; they are moved too"
+                "below metadata.version 4.3-IV0 new topics may still be placed on the broker; they are "
+                "moved too"
             )
         return tuple(notes)
 
@@ -300,9 +304,8 @@ class Decommission:
             await throttle_reassignments(admin, limited, self.throttle, _say_nothing)
         results = await admin.alter_partition_reassignments(wave)
         # A topic that was deleted meanwhile is no error: it has left the broker as well.
-        failed = {
-            tp: e for tp, e in results.items() if e is not None and e.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        }  # fmt: skip
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        failed = {tp: e for tp, e in results.items() if e is not None and e.code is not gone}
         if failed:
             texts = [f"{tp}: {error}" for tp, error in sorted(failed.items())]
             raise ToolError("These partitions cannot be moved:\n" + "\n".join(texts))

@@ -16,8 +16,8 @@ class Start:
     """When a process started, as far as the cluster tells, in ms since 1970.
 
     `time_ms` is the start time that the node has registered (KIP-536), or the time of its registration in the
-    metadata log, which is all that Apache Kafka's nodes leave. It is None if only `at_most_ms` is known, because
-    the registration is in a snapshot. The incarnation id is different for each process.
+    metadata log, which is all that Apache Kafka's nodes leave. It is None if only `at_most_ms` is known,
+    because the registration is in a snapshot. The incarnation id is different for each process.
     """
 
     incarnation_id: bytes
@@ -172,8 +172,8 @@ class Cluster:
     def replica(self, node_id: int) -> Replica | None:
         """The replica of the metadata log that a node has now.
 
-        The leader also lists what the node had before its disk was replaced, for five minutes as an observer, or
-        until it is removed as a voter. The current one is that which fetched last.
+        The leader also lists what the node had before its disk was replaced, for five minutes as an observer,
+        or until it is removed as a voter. The current one is that which fetched last.
         """
         found = [replica for replica in (*self.voters, *self.observers) if replica.id == node_id]
         return max(found, key=lambda replica: (replica.follows, replica.last_fetch_ms), default=None)

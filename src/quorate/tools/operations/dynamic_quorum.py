@@ -22,8 +22,8 @@ VOTERS, BOOTSTRAP = "controller.quorum.voters", "controller.quorum.bootstrap.ser
 
 @dataclass(frozen=True, slots=True)
 class DynamicQuorum:
-    """The move of a quorum. `static_voters` has the value of controller.quorum.voters of each node that has one.
-    `verdict` is why the active controller refuses the upgrade, if it does."""
+    """The move of a quorum. `static_voters` has the value of controller.quorum.voters of each node that has
+    one. `verdict` is why the active controller refuses the upgrade, if it does."""
 
     static_voters: Mapping[int, str] = field(default_factory=dict)
     verdict: str | None = None
@@ -54,9 +54,10 @@ class DynamicQuorum:
         found = unsupported(cluster, KRAFT_VERSION, 1)
         found += [
             Refusal(
-                f"voter {voter.id} does not follow the leader, which therefore does not know its directory id",
-                f"start controller {voter.id}, and wait until it has caught up (kafka-metadata-quorum describe "
-                "--replication)",
+                f"voter {voter.id} does not follow the leader, which therefore does not know its directory "
+                "id",
+                f"start controller {voter.id}, and wait until it has caught up (kafka-metadata-quorum "
+                "describe --replication)",
             )
             for voter in cluster.voters
             if not voter.follows

@@ -1,8 +1,8 @@
 """Other brokers for the replicas of a broker that leaves, as `quorate.planner` chooses them for a drain.
 
-Its goals hold: no two replicas on a broker, as many racks as before, no more bytes than a broker has room for, and
-then even loads. Here its input is made from the description of the cluster, and its errors become refusals. A replica
-lies in one directory, so what a broker gets must also fit into its volumes one by one.
+Its goals hold: no two replicas on a broker, as many racks as before, no more bytes than a broker has room
+for, and then even loads. Here its input is made from the description of the cluster, and its errors become
+refusals. A replica lies in one directory, so what a broker gets must also fit into its volumes one by one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Moves:
     refusals: tuple[Refusal, ...] = ()
 
     def still_hold(self, cluster: Cluster, partitions: Iterable[Partition]) -> bool:
-        """Whether the moves of some partitions are possible as they were planned: the partitions have not changed,
-        and their new brokers can still get replicas."""
+        """Whether the moves of some partitions are possible as they were planned: the partitions have not
+        changed, and their new brokers can still get replicas."""
         return not self.refusals and all(
             self.before.get(p.tp) == p.target
             and all(_is_usable(cluster.brokers.get(b)) for b in set(self.after[p.tp]) - set(p.target))
@@ -42,7 +42,8 @@ class Moves:
         )
 
     def received(self, partitions: Iterable[Partition]) -> dict[int, tuple[int, int]]:
-        """Returns how many replicas of some partitions, and as far as sizes are known bytes, each broker gets."""
+        """Returns how many replicas of some partitions, and as far as sizes are known bytes, each broker
+        gets."""
         found: dict[int, tuple[int, int]] = {}
         for p in partitions:
             for broker in set(self.after[p.tp]) - set(p.target):
@@ -51,8 +52,8 @@ class Moves:
         return found
 
     def beyond_a_volume(self, cluster: Cluster, partitions: Iterable[Partition]) -> dict[int, int]:
-        """Returns the brokers not all of whose volumes have room for each replica that comes, and the bytes of the
-        largest that has none in one of them."""
+        """Returns the brokers not all of whose volumes have room for each replica that comes, and the bytes
+        of the largest that has none in one of them."""
         found: dict[int, int] = {}
         for p in partitions:
             for b in set(self.after[p.tp]) - set(p.target):
@@ -117,7 +118,8 @@ def _planner_cluster(
 
 
 def _without_volume(cluster: Cluster, moves: Moves) -> dict[int, int]:
-    """Returns the brokers whose new replicas do not fit into their volumes one by one, and how many bytes do."""
+    """Returns the brokers whose new replicas do not fit into their volumes one by one, and how many bytes
+    do."""
     coming: dict[int, list[int]] = {}
     for tp, after in moves.after.items():
         for b in set(after) - set(moves.before[tp]):
@@ -131,7 +133,8 @@ def _without_volume(cluster: Cluster, moves: Moves) -> dict[int, int]:
 
 
 def _fitting(sizes: Iterable[int], rooms: Iterable[int]) -> int:
-    """The bytes of those replicas that have a place, the largest first, each in the fullest volume with room."""
+    """The bytes of those replicas that have a place, the largest first, each in the fullest volume with
+    room."""
     left, placed = list(rooms), 0
     for size in sorted(sizes, reverse=True):
         with_room = [n for n, room in enumerate(left) if room >= size]
@@ -162,7 +165,10 @@ def _no_place(cluster: Cluster, broker_id: int, error: planner.NoPlaceError) -> 
 def _room(cluster: Cluster, broker_id: int) -> str:
     broker = cluster.brokers[broker_id]
     if broker.rooms and len(broker.rooms) > 1:
-        return f"broker {broker_id} has directories with room for {', '.join(f'{room:,}' for room in broker.rooms)}"
+        return (
+            f"broker {broker_id} has directories with room for "
+            f"{', '.join(f'{room:,}' for room in broker.rooms)}"
+        )
     assert broker.capacity is not None  # or it would have room
     return f"broker {broker_id} has room for {max(0, broker.capacity - _held(cluster, broker_id)):,}"
 

@@ -1,7 +1,8 @@
 """The user's own command that stops, starts or restarts a node.
 
-The command is run by /bin/sh. It must end by itself when the node has been stopped or started, and it must not ask
-for anything. It has a session of its own, so that Ctrl-C does not interrupt it between stop and start.
+The command is run by /bin/sh. It must end by itself when the node has been stopped or started, and it must
+not ask for anything. It has a session of its own, so that Ctrl-C does not interrupt it between stop and
+start.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def placeholder_values(cluster: Cluster, node_id: int) -> dict[str, str]:
 
 
 def filled(option: str, command: str, values: Mapping[str, str]) -> str:
-    """Returns the command with values in place of the placeholders, quoted for the shell. Raises ToolError."""
+    """Returns the command with values in place of the placeholders, quoted for the shell. Raises
+    ToolError."""
     return _fill(option, command, {name: shlex.quote(value) for name, value in values.items()})
 
 
@@ -72,8 +74,8 @@ def _fill(option: str, command: str, values: Mapping[str, str]) -> str:
             continue
         if name not in values or form or conversion:
             raise ToolError(
-                f"{option}: {{{name}}} is no placeholder; there are {', '.join(f'{{{n}}}' for n in PLACEHOLDERS)} "
-                "(write {{ and }} for braces of the shell)"
+                f"{option}: {{{name}}} is no placeholder; there are "
+                f"{', '.join(f'{{{n}}}' for n in PLACEHOLDERS)} (write {{{{ and }}}} for braces of the shell)"
             )
         text += values[name]
     return text

@@ -1,7 +1,7 @@
 """Reads the description of a running cluster: its metadata log, as an observer, and the metadata quorum.
 
-Brokers and controllers of Apache Kafka tell both too. So an operation plans from one state of the metadata, and
-waits for the next one by a Fetch instead of describing all topics again.
+Brokers and controllers of Apache Kafka tell both too. So an operation plans from one state of the metadata,
+and waits for the next one by a Fetch instead of describing all topics again.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Observer:
             ]
             if not found:
                 raise ToolError(
-                    "The cluster does not name the addresses of its controllers (DescribeQuorum below version 2). "
-                    "Give them by --bootstrap-controller."
+                    "The cluster does not name the addresses of its controllers (DescribeQuorum below "
+                    "version 2). Give them by --bootstrap-controller."
                 )
             return self._client("controllers", server=None, controller=",".join(found))
         return self._clients["controllers"]
@@ -154,7 +154,8 @@ class Observer:
         return cluster
 
     async def _read_broker(self, admin: AdminClient, broker_id: int) -> None:
-        """Reads the static min.insync.replicas and the disks of a broker. One that stops meanwhile is left out."""
+        """Reads the static min.insync.replicas and the disks of a broker. One that stops meanwhile is left
+        out."""
         try:
             async with asyncio.timeout(BROKER_TIMEOUT_S):
                 entries = await _node_config(admin, broker_id)
@@ -166,7 +167,8 @@ class Observer:
         self._static_min_isr = max([self._static_min_isr, *(int(value) for value in found if value)])
 
     async def static_voters(self, cluster: Cluster) -> dict[int, str]:
-        """Returns the value of controller.quorum.voters of each node that has one, as far as the nodes answer."""
+        """Returns the value of controller.quorum.voters of each node that has one, as far as the nodes
+        answer."""
         name = "controller.quorum.voters"
 
         async def one(admin: AdminClient, node: int) -> tuple[int, str]:
@@ -184,8 +186,8 @@ class Observer:
         return {node: value for node, value in sorted(found) if value}
 
     async def read_registrations(self, since_ms: int) -> None:
-        """Reads the times of registrations since a time, in the log before the snapshot. What the log no longer
-        has stays unknown.
+        """Reads the times of registrations since a time, in the log before the snapshot. What the log no
+        longer has stays unknown.
         """
         if self._timeline.snapshot_time_ms >= since_ms:
             with suppress(KafkaError, NetError, MetadataError):
@@ -197,8 +199,8 @@ class Observer:
     async def observe(self, max_wait_ms: int = 0, *, patient: bool = True) -> Cluster:
         """Returns the description as of now, after waiting for a change up to a time.
 
-        Raises ToolError if the quorum does not answer for `patience_s`, or without patience the first error that
-        is not about a change of the leader.
+        Raises ToolError if the quorum does not answer for `patience_s`, or without patience the first error
+        that is not about a change of the leader.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_s

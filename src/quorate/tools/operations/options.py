@@ -17,19 +17,20 @@ else:
 
 DEFAULT_TIMEOUT_S = 300.0
 DEFAULT_MOVES = 50
+_LARGEST_ID = 2**31 - 1
 
-_RESTART = """Restarts each node by a command of yours, one after the other: brokers first, then controllers, the
-active controller last. Before each node it waits until the one before is unfenced and in each ISR, and the
-controllers follow their leader. A node that has started since --since is not restarted again: so a restart that was
-interrupted is continued."""
-_DECOMMISSION = """Moves all replicas of a broker to the other brokers, removes it from the voters if it is one, has
-it stopped, and removes its registration."""
-_REPLACE = """Replaces the disk of a broker or controller: has the node stopped, waits until it has registered with a
-new directory, and until all replicas are in sync again. A controller's voter is replaced too."""
-_DYNAMIC = """Moves a quorum with static voters (controller.quorum.voters) to kraft.version 1 (KIP-853), and shows
-which nodes still have the static voters in their properties."""
-_UPGRADE = """Finalizes the feature levels of a release, after all nodes run its software. What blocks is shown
-completely."""
+_RESTART = """Restarts each node by a command of yours, one after the other: brokers first, then controllers,
+the active controller last. Before each node it waits until the one before is unfenced and in each ISR, and
+the controllers follow their leader. A node that has started since --since is not restarted again: so a
+restart that was interrupted is continued."""
+_DECOMMISSION = """Moves all replicas of a broker to the other brokers, removes it from the voters if it is
+one, has it stopped, and removes its registration."""
+_REPLACE = """Replaces the disk of a broker or controller: has the node stopped, waits until it has registered
+with a new directory, and until all replicas are in sync again. A controller's voter is replaced too."""
+_DYNAMIC = """Moves a quorum with static voters (controller.quorum.voters) to kraft.version 1 (KIP-853), and
+shows which nodes still have the static voters in their properties."""
+_UPGRADE = """Finalizes the feature levels of a release, after all nodes run its software. What blocks is
+shown completely."""
 
 
 def add_operations(commands_of_quorate: Any) -> None:
@@ -52,7 +53,7 @@ def add_operations(commands_of_quorate: Any) -> None:
     _allow_unavailable(restart)
     _common(restart, "rolling_restart")
     decommission = add("decommission", help="take a broker out of the cluster", description=_DECOMMISSION)
-    decommission.add_argument("broker", type=int, metavar="BROKER", help="the id of the broker")
+    decommission.add_argument("broker", type=node_id, metavar="BROKER", help="the id of the broker")
     decommission.add_argument(
         "--stop-command", metavar="COMMAND",
         help="stops the broker and then ends, like 'ssh {host} systemctl stop kafka' (placeholders as of "
@@ -77,11 +78,11 @@ def add_operations(commands_of_quorate: Any) -> None:
     )
     _common(decommission, "decommission")
     replace = add("replace-disk", help="replace a disk of a broker or controller", description=_REPLACE)
-    replace.add_argument("node", type=int, metavar="NODE", help="the id of the node")
+    replace.add_argument("node", type=node_id, metavar="NODE", help="the id of the node")
     replace.add_argument(
         "--directory-id", metavar="ID",
-        help="the directory id on the disk to replace, from its meta.properties; may be omitted without --yes if the "
-        "node has one directory",
+        help="the directory id on the disk to replace, from its meta.properties; may be omitted without "
+        "--yes if the node has one directory",
     )  # fmt: skip
     for name, what in (
         ("stop", "stops the node"),
@@ -89,8 +90,8 @@ def add_operations(commands_of_quorate: Any) -> None:
     ):
         replace.add_argument(
             f"--{name}-command", metavar="COMMAND",
-            help=f"{what}, and then ends (placeholders as of rolling-restart); without it, the command waits for "
-            "you to do it",
+            help=f"{what}, and then ends (placeholders as of rolling-restart); without it, the command "
+            "waits for you to do it",
         )  # fmt: skip
     _allow_unavailable(replace)
     _common(replace, "replace_disk")
@@ -142,10 +143,16 @@ def positive(text: str) -> int:
     return value
 
 
+def node_id(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text[:11]) <= _LARGEST_ID:
+        raise argparse.ArgumentTypeError(f"{text}: a node id, 0 to {_LARGEST_ID}")
+    return int(text)
+
+
 def node_ids(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
+        return [node_id(part.strip()) for part in text.split(",")]
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text}: node ids, separated by commas") from None
 
 

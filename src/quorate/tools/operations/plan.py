@@ -72,8 +72,8 @@ class OperationPlan:
 
 @dataclass(slots=True)
 class Progress:
-    """What this run of a command has done so far. It is lost if the command is interrupted, and no plan depends on
-    it for safety: without it, a step may be repeated."""
+    """What this run of a command has done so far. It is lost if the command is interrupted, and no plan
+    depends on it for safety: without it, a step may be repeated."""
 
     commanded: dict[int, bytes] = field(default_factory=dict)
     """The nodes for which the user's command has ended, and their incarnation ids from before it."""

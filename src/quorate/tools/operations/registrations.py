@@ -1,7 +1,7 @@
 """Finds when processes registered, in the part of the metadata log before the last snapshot.
 
-A snapshot has the registrations, but not their times. Controllers keep the log for a while after they have written
-a snapshot (`metadata.max.retention.ms` and `.bytes`), usually for days.
+A snapshot has the registrations, but not their times. Controllers keep the log for a while after they have
+written a snapshot (`metadata.max.retention.ms` and `.bytes`), usually for days.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _KEYS = frozenset({RegisterBrokerRecord.KEY, RegisterControllerRecord.KEY})
 async def registrations_since(
     observer: MetadataObserver, start: int, end: int, time_ms: int
 ) -> dict[bytes, int]:
-    """Returns the time of the first registration of each incarnation id from a time on, in the log from `start`,
-    which is where it begins, to `end`, where the last snapshot ends.
+    """Returns the time of the first registration of each incarnation id from a time on, in the log from
+    `start`, which is where it begins, to `end`, where the last snapshot ends.
 
     Raises KafkaError, NetError and MetadataError.
     """

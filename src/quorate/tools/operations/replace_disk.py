@@ -1,7 +1,7 @@
 """`quorate replace-disk`: replaces a disk of a broker, of a controller, or of a node that is both.
 
-The directory id on the old disk tells what is left to do. The disk has been replaced when the node has registered
-without this id, and its voter in the metadata quorum, if it is a controller, has another one.
+The directory id on the old disk tells what is left to do. The disk has been replaced when the node has
+registered without this id, and its voter in the metadata quorum, if it is a controller, has another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def directories(cluster: Cluster, node: int) -> list[bytes]:
-    """The directory ids by which the cluster knows a node: of its log directories, and of its metadata log."""
+    """The directory ids by which the cluster knows a node: of its log directories and its metadata log."""
     broker = cluster.brokers.get(node)
     found = list(broker.directories) if broker is not None else []
     replica = cluster.replica(node)
@@ -38,8 +38,8 @@ def directories(cluster: Cluster, node: int) -> list[bytes]:
 def single_directory(cluster: Cluster, node: int, given: str | None, *, unattended: bool) -> bytes:
     """Returns the id of the directory to replace: the given one, or the only one of the node.
 
-    Raises ToolError if it is not clear. A script must give it, because a second run without it would replace the
-    new disk.
+    Raises ToolError if it is not clear. A script must give it, because a second run without it would replace
+    the new disk.
     """
     if given is not None:
         try:
@@ -57,8 +57,8 @@ def single_directory(cluster: Cluster, node: int, given: str | None, *, unattend
         )
     if unattended:
         raise ToolError(
-            f"With --yes, give --directory-id {uuid_text(known[0])}: without it, the command would replace the new "
-            "disk when it is run again."
+            f"With --yes, give --directory-id {uuid_text(known[0])}: without it, the command would replace "
+            "the new disk when it is run again."
         )
     return known[0]
 
@@ -158,9 +158,10 @@ class ReplaceDisk:
             return []
         return [
             Refusal(
-                f"no other in-sync replica of {some(lost)} is available: its data would be lost with the disk",
-                "start the brokers with the other replicas and wait until they are in sync, or move the replicas "
-                "away first (kafka-reassign-partitions --execute, quorate decommission)",
+                f"no other in-sync replica of {some(lost)} is available: its data would be lost "
+                "with the disk",
+                "start the brokers with the other replicas and wait until they are in sync, or move the "
+                "replicas away first (kafka-reassign-partitions --execute, quorate decommission)",
             )
         ]
 
@@ -171,15 +172,16 @@ class ReplaceDisk:
         if cluster.kraft_version < 1:
             return [
                 Refusal(
-                    f"node {self.node} is one of the static voters, which have no directory ids (kraft.version 0)",
+                    f"node {self.node} is one of the static voters, which have no directory ids "
+                    "(kraft.version 0)",
                     "quorate move-to-dynamic-quorum",
                 )
             ]
         if len(cluster.voters) < 3:
             return [
                 Refusal(
-                    f"the metadata quorum has {counted(len(cluster.voters), 'voter')}: the others cannot remove voter "
-                    f"{self.node}, and its disk may have records that they lack",
+                    f"the metadata quorum has {counted(len(cluster.voters), 'voter')}: the others cannot "
+                    f"remove voter {self.node}, and its disk may have records that they lack",
                     "add controllers first (kafka-metadata-quorum add-controller)",
                 )
             ]
@@ -205,11 +207,14 @@ class ReplaceDisk:
             return Step("wait-registered", text, self.node, waits=True)
         format_options = "--no-initial-controllers " if cluster.voter(self.node) is not None else ""
         return Step(
-            "wait-replaced", f"wait until you have replaced the disk, formatted it, and started node {self.node}",
-            self.node, waits=True, by_user=True,
+            "wait-replaced",
+            f"wait until you have replaced the disk, formatted it, and started node {self.node}",
+            self.node,
+            waits=True,
+            by_user=True,
             detail=f"kafka-storage format --cluster-id {cluster.cluster_id} --config <properties> "
             f"{format_options}--ignore-formatted",
-        )  # fmt: skip
+        )
 
     def _afterwards(self, cluster: Cluster) -> list[Step]:
         """The steps after the node has started with the new disk."""

@@ -1,7 +1,7 @@
 """`quorate rolling-restart`: restarts nodes one after the other, the active controller last.
 
-A node counts as restarted if it started after the time `since`. So an interrupted restart continues where it was:
-the command is run again with the same time.
+A node counts as restarted if it started after the time `since`. So an interrupted restart continues where it
+was: the command is run again with the same time.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def node_text(cluster: Cluster, node: int) -> str:
 
 
 def is_down(cluster: Cluster, node: int) -> bool:
-    """Whether a node is known not to serve: a broker that is fenced or stops, or a voter that does not follow."""
+    """Whether a node is known not to serve: a broker that is fenced or stops, or a voter that does not
+    follow."""
     broker, voter = cluster.brokers.get(node), cluster.voter(node)
     return (broker is not None and not broker.active) or (voter is not None and not voter.follows)
 

@@ -1,7 +1,7 @@
 """Shows the plan of an operation, asks, and performs one step after the other.
 
-After each step the cluster is described and the operation planned again. Only the first step of a plan is ever
-performed. So what the runner does next never depends on what it has done before, but on the cluster.
+After each step the cluster is described and the operation planned again. Only the first step of a plan is
+ever performed. So what the runner does next never depends on what it has done before, but on the cluster.
 """
 
 from __future__ import annotations
@@ -161,13 +161,15 @@ class _Run:
                 self._check_patience(step)
                 cluster = await self._observer.observe(POLL_MS)
                 continue
+            pause_ms = 0
             try:
                 await self._operation.perform(step, cluster, self._progress, self._observer)
             except (KafkaError, NetError) as error:
                 if isinstance(error, KafkaError) and error.code not in _PASSING:
                     raise
                 self._check_patience(step, error)
-            cluster = await self._observer.observe()
+                pause_ms = POLL_MS
+            cluster = await self._observer.observe(pause_ms)
 
     def _show(self, step: Step) -> None:
         """Prints a step when it is another one than before, or its detail has changed."""

@@ -1,7 +1,7 @@
 """What would be lost or unavailable while a node is stopped.
 
-A block is lasting if it is there while all nodes are well, so waiting does not help. Otherwise another node is
-behind or away now.
+A block is lasting if it is there while all nodes are well, so waiting does not help. Otherwise another node
+is behind or away now.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def _broker_blocks(cluster: Cluster, broker_id: int) -> list[Block]:
     if last:
         found.append(
             Block(
-                f"broker {broker_id} is the only one in the ISR of {some(last)}: no leader while it is stopped",
+                f"broker {broker_id} is the only one in the ISR of {some(last)}: no leader while it is "
+                "stopped",
                 _start_or_wait(cluster, missing),
                 lasting=False,
             )
@@ -82,8 +83,8 @@ def _broker_blocks(cluster: Cluster, broker_id: int) -> list[Block]:
     if never_enough:
         found.append(
             Block(
-                f"{some(never_enough)} would have fewer replicas in sync than min.insync.replicas while broker "
-                f"{broker_id} is stopped: producers with acks=all get NOT_ENOUGH_REPLICAS",
+                f"{some(never_enough)} would have fewer replicas in sync than min.insync.replicas while "
+                f"broker {broker_id} is stopped: producers with acks=all get NOT_ENOUGH_REPLICAS",
                 "add a replica (kafka-reassign-partitions --execute), lower min.insync.replicas of the topic "
                 "(kafka-configs --alter), or accept it by --allow-unavailable",
                 lasting=True,
@@ -119,8 +120,8 @@ def voter_blocks(cluster: Cluster, node_id: int) -> list[Block]:
     if len(others) < majority:
         return [
             Block(
-                f"the metadata quorum has {counted(len(cluster.voters), 'voter')}: without controller {node_id} "
-                "it has no majority, and the metadata cannot change",
+                f"the metadata quorum has {counted(len(cluster.voters), 'voter')}: without controller "
+                f"{node_id} it has no majority, and the metadata cannot change",
                 "add controllers (kafka-metadata-quorum add-controller), or accept it by --allow-unavailable",
                 lasting=True,
             )

@@ -1,7 +1,7 @@
 """`quorate upgrade`: finalizes the feature levels of a release (KIP-584, KIP-778, KIP-1022).
 
-All nodes must run software that supports the levels. Everything that blocks is named, while a controller names the
-first reason only.
+All nodes must run software that supports the levels. Everything that blocks is named, while a controller
+names the first reason only.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _level(feature: str, level: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The upgrade to the levels that belong to a metadata.version. `verdict` is why the active controller refuses
-    the levels that are left, if it does."""
+    """The upgrade to the levels that belong to a metadata.version. `verdict` is why the active controller
+    refuses the levels that are left, if it does."""
 
     release: int
     verdict: str | None = None

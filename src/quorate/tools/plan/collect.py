@@ -13,14 +13,14 @@ from quorate.tools.plan.log_dirs import LogDirs, capacity_of, describe_log_dirs,
 async def collect(admin: AdminClient, disk_limit: float) -> Cluster:
     """Asks for all partitions and, broker by broker, for the bytes of replicas.
 
-    `disk_limit` is how full the disks of a broker may be, as a fraction. Raises ToolError if partitions are being
-    reassigned, because their replicas and bytes are about to change.
+    `disk_limit` is how full the disks of a broker may be, as a fraction. Raises ToolError if partitions are
+    being reassigned, because their replicas and bytes are about to change.
     """
     ongoing = await admin.list_partition_reassignments()
     if ongoing:
         raise ToolError(
-            f"Partitions in a reassignment: {len(ongoing)}, among them {min(ongoing)}. Wait until that is done "
-            "(kafka-reassign-partitions --list), then plan."
+            f"Partitions in a reassignment: {len(ongoing)}, among them {min(ongoing)}. Wait until that is "
+            "done (kafka-reassign-partitions --list), then plan."
         )
     described = await describe_brokers(admin)
     log_dirs = await describe_log_dirs(admin, [node.id for node in described.nodes if not node.fenced])

@@ -69,8 +69,8 @@ def _plan_from_lake(args: argparse.Namespace) -> int:
     found = from_lake.read(args)
     if args.out is not None and found.cluster_id is None:
         raise ToolError(
-            f"The lake does not know the id of cluster {found.name}, without which nothing would keep the plan from "
-            "another cluster: give --bootstrap-server, or no --out"
+            f"The lake does not know the id of cluster {found.name}, without which nothing would keep the "
+            "plan from another cluster: give --bootstrap-server, or no --out"
         )
     if not args.json:
         print(f"{found.where}\n")
@@ -96,7 +96,8 @@ def _show(
     if args.out is not None:
         servers = args.bootstrap_server or "HOST:PORT"
         print(
-            f"\nWritten to {args.out}. To carry it out: quorate plan --bootstrap-server {servers} --execute {args.out}"
+            f"\nWritten to {args.out}. To carry it out: quorate plan --bootstrap-server {servers} "
+            f"--execute {args.out}"
         )
     return 0
 

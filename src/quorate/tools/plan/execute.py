@@ -1,7 +1,7 @@
 """Carries a plan out, wave by wave.
 
-No progress is stored: the cluster shows which moves are completed. So an execution that was interrupted at any
-point continues when it is started again. A wave begins when the one before is completed and its preferred
+No progress is stored: the cluster shows which moves are completed. So an execution that was interrupted at
+any point continues when it is started again. A wave begins when the one before is completed and its preferred
 leaders are elected.
 """
 
@@ -33,8 +33,8 @@ ANSWER_S = 5.0
 """For how long a broker is asked for the progress of its replicas."""
 
 SETTLE_S = 15.0
-"""For how long an unexpected answer is asked for again. A reassignment is over when the controller says so, but the
-broker that describes the partition may apply the last change later."""
+"""For how long an unexpected answer is asked for again. A reassignment is over when the controller says so,
+but the broker that describes the partition may apply the last change later."""
 
 PREFERRED = 0
 
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace, folder: PlanFolder) -> int:
         return with_admin(args, lambda admin: Execution(admin, folder, args, again).run())
     except KeyboardInterrupt:
         print(
-            f"\nInterrupted: the cluster completes the moves that have begun. To continue: {again}; to cancel them: "
-            f"{again.replace('--execute', '--cancel')}"
+            f"\nInterrupted: the cluster completes the moves that have begun. To continue: {again}; "
+            f"to cancel them: {again.replace('--execute', '--cancel')}"
         )
         return 130
 
@@ -103,8 +103,8 @@ class Execution:
         foreign = sorted(set(ongoing) - set(targets))
         if foreign:
             raise ToolError(
-                f"{partitions(len(foreign))} in a reassignment, among them {foreign[0]}, but not by this wave. "
-                "Wait until that is done, or cancel it (kafka-reassign-partitions --list)."
+                f"{partitions(len(foreign))} in a reassignment, among them {foreign[0]}, but not by this "
+                "wave. Wait until that is done, or cancel it (kafka-reassign-partitions --list)."
             )
         states = await _settled(
             lambda: partition_states(self._admin, targets.items(), ongoing),
@@ -115,7 +115,8 @@ class Execution:
             tp, state = changed[0], states[changed[0]]
             raise ToolError(
                 f"{tp} has the replicas {_joined(state.current)}, but the plan expects "
-                f"{_joined(self._before.get(tp, ()))} and is to give it {_joined(state.target)}. Make a new plan."
+                f"{_joined(self._before.get(tp, ()))} and is to give it {_joined(state.target)}. Make a new "
+                "plan."
             )
         pending = {
             tp: targets[tp]

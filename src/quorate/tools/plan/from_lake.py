@@ -51,8 +51,8 @@ def read(args: argparse.Namespace) -> LakeCluster:
         cluster_id = planning.cluster_id_of(lake, name)
         if running_id is not None and cluster_id not in (None, running_id):
             raise ToolError(
-                f"Cluster {name} in {args.lake} has the id {cluster_id}, but the brokers at {args.bootstrap_server} "
-                f"belong to {running_id}"
+                f"Cluster {name} in {args.lake} has the id {cluster_id}, but the brokers at "
+                f"{args.bootstrap_server} belong to {running_id}"
             )
         offset = planning.planned_offset(lake, name, moments.parse_moment(args.at))
         cluster = planning.planned_cluster(
@@ -81,8 +81,8 @@ def _warn(args: argparse.Namespace, cluster: Cluster, log_dirs: LogDirs) -> None
     """Says on stderr which bytes are not known."""
     if not log_dirs:
         print(
-            "Note: the tables have no bytes, so replicas and leaders are balanced, but not bytes. Give --log-dirs or "
-            "--bootstrap-server.",
+            "Note: the tables have no bytes, so replicas and leaders are balanced, but not bytes. Give "
+            "--log-dirs or --bootstrap-server.",
             file=sys.stderr,
         )
         return

@@ -1,7 +1,7 @@
 """The log directories of brokers: the bytes of replicas, and how many more a broker has room for.
 
-A running cluster describes them, or a file with the output of `kafka-log-dirs --describe`. The file has no bytes of
-volumes, so nothing is known about room then.
+A running cluster describes them, or a file with the output of `kafka-log-dirs --describe`. The file has no
+bytes of volumes, so nothing is known about room then.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def capacities(log_dirs: LogDirs, disk_limit: float) -> dict[int, int | None]:
 def capacity_of(directories: list[LogDirDescription], disk_limit: float) -> int | None:
     """Returns how many bytes the replicas of a broker may have, or None if it does not tell.
 
-    `disk_limit` is how full the disks of a broker may be, as a fraction. Directories with equal figures are taken for
-    directories of one volume. What others than replicas have written to it counts.
+    `disk_limit` is how full the disks of a broker may be, as a fraction. Directories with equal figures are
+    taken for directories of one volume. What others than replicas have written to it counts.
     """
     healthy = _healthy(directories)
     if healthy is None:
@@ -84,8 +84,8 @@ def capacity_of(directories: list[LogDirDescription], disk_limit: float) -> int 
 
 
 def rooms_of(directories: list[LogDirDescription], disk_limit: float) -> tuple[int, ...] | None:
-    """Returns how many bytes of new replicas each volume of a broker has room for, the largest first, or None if
-    the broker does not tell. Volumes whose directories are all cordoned get no replicas."""
+    """Returns how many bytes of new replicas each volume of a broker has room for, the largest first, or None
+    if the broker does not tell. Volumes whose directories are all cordoned get no replicas."""
     healthy = _healthy(directories)
     if healthy is None:
         return None

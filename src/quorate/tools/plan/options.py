@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 else:
     command = lazy_module("quorate.tools.plan.command")
 
-_DESCRIPTION = """Plans which replicas move to which brokers, and which of them leads. Nothing is changed without
+_DESCRIPTION = """Plans which replicas move to which brokers, and which of them leads. Nothing is changed
+without
 --execute. The purposes --balance, --drain, --drain-rack, --add and --replication-factor can be combined;
 --balance is assumed if none is given. Works with clusters of Apache Kafka too."""
 
@@ -35,8 +36,8 @@ def add_plan(commands: Any) -> None:
     add("--at", metavar="OFFSET|TIME", help="plan for then, instead of for the end of the lake")
     add(
         "--log-dirs", metavar="FILE",
-        help="the bytes of replicas: what kafka-log-dirs --describe has printed. With --bootstrap-server, the brokers "
-        "tell them",
+        help="the bytes of replicas: what kafka-log-dirs --describe has printed. With --bootstrap-server, "
+        "the brokers tell them",
     )  # fmt: skip
     purposes = parser.add_argument_group("purposes")
     add = purposes.add_argument

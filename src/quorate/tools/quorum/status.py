@@ -34,12 +34,12 @@ class NodeStatus:
 
     id: int
     role: str
-    """broker, controller or both. "unknown" for an observer that is no registered broker: it may be a controller
-    that is no voter. "former" for a node that was removed, or a directory that its node no longer uses: the leader
-    forgets it five minutes after its last Fetch."""
+    """broker, controller or both. "unknown" for an observer that is no registered broker: it may be a
+    controller that is no voter. "former" for a node that was removed, or a directory that its node no longer
+    uses: the leader forgets it five minutes after its last Fetch."""
     state: str
-    """The state in the quorum, and for a broker whether it is active or fenced. "not following" if the replica does
-    not fetch."""
+    """The state in the quorum, and for a broker whether it is active or fenced. "not following" if the
+    replica does not fetch."""
     directory_id: str | None
     lag: int | None
     """Offsets behind the end of the leader's metadata log."""

@@ -58,13 +58,13 @@ RETRY_S = 0.1
 """The interval at which a move to a directory is requested until the broker has the replica."""
 
 _ONGOING = (
-    "Cannot execute because there is an existing partition assignment.  Use --additional to override this and "
-    "create a new partition assignment in addition to the existing one. The --additional flag can also be "
-    "used to change the throttle by resubmitting the current reassignment."
+    "Cannot execute because there is an existing partition assignment.  Use --additional to override this "
+    "and create a new partition assignment in addition to the existing one. The --additional flag can also "
+    "be used to change the throttle by resubmitting the current reassignment."
 )
 _VERIFY = (
-    "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is "
-    "removed."
+    "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle "
+    "is removed."
 )
 
 
@@ -324,7 +324,8 @@ async def _start_moves(
         if loop.time() >= deadline:
             waiting = sorted(pending, key=by_broker)
             raise ToolError(
-                f"Timed out before log directory move{_plural(pending)} could be started for: {joined(waiting)}"
+                f"Timed out before log directory move{_plural(pending)} could be started for: "
+                f"{joined(waiting)}"
             )
         await asyncio.sleep(RETRY_S)
 

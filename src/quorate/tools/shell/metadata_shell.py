@@ -43,8 +43,8 @@ class _Printer:
 def _main(argv: Sequence[str]) -> int:
     parser = Parser(
         "kafka-metadata-shell",
-        "The Apache Kafka metadata shell: shows the metadata of a cluster as a tree of directories and files. "
-        "Without a command it is interactive.",
+        "The Apache Kafka metadata shell: shows the metadata of a cluster as a tree of directories and "
+        "files. Without a command it is interactive.",
     )
     parser.add_version()
     where = parser.add_mutually_exclusive_group(required=True)
@@ -76,7 +76,8 @@ def _main(argv: Sequence[str]) -> int:
             return _serve(args, lambda: nodes.root(*live.metadata), live.notice)
         finally:
             live.close()
-    gc.disable()  # nothing that a load creates becomes garbage, and to look for it takes a quarter of the time
+    # Nothing that a load creates becomes garbage, and to look for it takes a quarter of the time.
+    gc.disable()
     metadata = (
         source.from_file(args.snapshot)
         if args.snapshot is not None

@@ -43,6 +43,8 @@ def _read(path: str) -> str:
         return Path(path).read_text("utf-8")
     except OSError as error:
         raise ToolError(f"Unable to read file {path}: {error.strerror}") from error
+    except UnicodeError:
+        raise ToolError(f"Unable to read file {path}: it is no text in UTF-8") from None
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:

@@ -1,8 +1,8 @@
 """Pictures as SVG for the inside of an HTML page, drawn with Matplotlib.
 
 Matplotlib writes colours as fixed values. They are replaced by the names of variables of the page's style, so
-that the pictures follow its light and dark colours. Text is written as text. Lines differ by their dashes, states
-by their height, and markers by their form, so that no reader depends on the colours.
+that the pictures follow its light and dark colours. Text is written as text. Lines differ by their dashes,
+states by their height, and markers by their form, so that no reader depends on the colours.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def bars(
     label: str, unit: str, when: When, steps: tuple[Sequence[datetime], timedelta],
     series: Mapping[str, Sequence[float]], below: str | None = None,
 ) -> str:  # fmt: skip
-    """Counts in steps, of which the begins and the length are given, one upon the other. The series `below` is
-    drawn below the axis. Steps that are not given have no bar."""
+    """Counts in steps, of which the begins and the length are given, one upon the other. The series `below`
+    is drawn below the axis. Steps that are not given have no bar."""
     edges, places = _edges(*steps)
     with _picture(2.3) as (figure, axes):
         bottom = [0.0] * len(places)

@@ -65,6 +65,11 @@ class MetadataLogReader(DataSourceReader):
         self._options = options
         """The options with the bounds of filters."""
 
+    @property
+    def options(self) -> Options:
+        """The options with which the tasks read."""
+        return self._options
+
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.controllers is not None:

@@ -50,16 +50,20 @@ class UpTo(DirectorySource):
         return replace(found, end=min(found.end, self._end))
 
 
+_used: Final[dict[tuple[int, float], float]] = {}
+"""For each process, by its id and the time of its start, the processor time that was seen last."""
+
+
 def processor_s() -> float:
-    """The processor time of this process and all below it, those that have ended included."""
-    total = 0.0
+    """The processor time of this process and all below it. Those that have ended count up to the last call: Spark ends
+    Python processes that have been idle for a minute."""
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             times = process.cpu_times()
+            _used[process.pid, process.create_time()] = times.user + times.system
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return sum(_used.values())
 
 
 class TimedLake(Lake):
@@ -83,10 +87,10 @@ class TimedLake(Lake):
             self.took[key] = round(self.took.get(key, 0.0) + after - before, 1)
         self._last = now
 
-    def replace(self, table: str, *args: Any, **options: Any) -> None:
-        super().replace(table, *args, **options)
-        if table == EVENTS:
-            self.part("events")
+    def commit(self, table: str, *args: Any, **options: Any) -> Any:
+        done = super().commit(table, *args, **options)
+        self.part("events" if table == EVENTS else "entities")
+        return done
 
 
 def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
+
 import numpy as np
 import pyarrow as pa
 

@@ -128,7 +128,7 @@ class DataFileWriter:
         self._stats = {name: _Statistics() for name in place.statistics}
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows."""
+        """Adds the rows of a table."""
         for name, statistics in self._stats.items():
             statistics.add(table[name])
         self._waiting.append(table)
@@ -172,7 +172,7 @@ class _Statistics:
         self.nulls = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Adds values."""
+        """Adds the values of a column."""
         self.nulls += column.null_count
         found = pc.min_max(column).as_py()
         if found["min"] is not None:

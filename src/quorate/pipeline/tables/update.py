@@ -17,14 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.history.steps import Records
-from quorate.pipeline.lake_source import Extent, Source
-from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.arrivals import Arrival, Markers, find_markers, write_events
-from quorate.pipeline.tables.continuation import Record, continuation
-from quorate.pipeline.tables.declaration import Entity
-from quorate.pipeline.tables.events import EVENTS
-from quorate.pipeline.tables.histories import (
+from quorate.pipeline.applying.arrivals import Arrival, Markers, find_markers, write_events
+from quorate.pipeline.applying.histories import (
     LITTLE_BYTES,
     Events,
     Table,
@@ -33,6 +27,13 @@ from quorate.pipeline.tables.histories import (
     topic_files,
     topic_names,
 )
+from quorate.pipeline.applying.news import News
+from quorate.pipeline.history.steps import Records
+from quorate.pipeline.lake_source import Extent, Source
+from quorate.pipeline.tables import ENTITIES
+from quorate.pipeline.tables.continuation import Record, continuation
+from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import (
     Changes,
     Lake,
@@ -41,7 +42,6 @@ from quorate.pipeline.tables.lake import (
     Progress,
     Report,
 )
-from quorate.pipeline.tables.news import News
 from quorate.pipeline.tables.schema import migrate
 from quorate.pipeline.tables.session_settings import LITTLE_WORK, settings
 from quorate.pipeline.tables.topics import TOPICS

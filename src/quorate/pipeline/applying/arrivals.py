@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.applying.summary import Summary
 from quorate.pipeline.datasource.options import Options
 from quorate.pipeline.datasource.source import MetadataLogReader
 from quorate.pipeline.datasource.tasks import read_task
@@ -26,7 +27,6 @@ from quorate.pipeline.tables.events import (
     Transactions,
     to_events,
 )
-from quorate.pipeline.tables.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import Final
 import pyarrow as pa
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.applying.arrivals import Arrival
+from quorate.pipeline.applying.summary import COLUMNS, Summary
 from quorate.pipeline.lake_source import FEW_RECORDS
 from quorate.pipeline.storage.data_files import DataFile, Place, read_groups
 from quorate.pipeline.storage.jobs import each
-from quorate.pipeline.tables.arrivals import Arrival
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError, overlapping
-from quorate.pipeline.tables.summary import COLUMNS, Summary
 
 _FEW_FILES: Final = 20
 """So many files are looked through by this process."""

@@ -108,6 +108,18 @@ def test_files_to_which_a_table_has_referred_lately_are_kept(grown: Lake) -> Non
     assert begun.collect() == before
 
 
+def test_files_of_an_older_release_which_have_present_and_ended_states_are_divided(
+    grown: Lake, tmp_path: Path, copied: Callable[[Lake], Lake]
+) -> None:
+    undisturbed = copied(grown)
+    for table in ("events", "topics", "partitions", "configs"):
+        rows = grown.read(table).coalesce(1)
+        rows.write.format("delta").mode("overwrite").save(grown.path(table))
+    write_log(tmp_path, 0, [*BATCHES, [change(ORDERS, leader=2)], [change(ORDERS, leader=3)]])
+    assert [apply(lake, tmp_path).start for lake in (grown, undisturbed)] == [7, 7]
+    assert contents(grown) == contents(undisturbed)
+
+
 # -- expiry --------------------------------------------------------------------------------------------
 
 

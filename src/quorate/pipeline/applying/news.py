@@ -52,7 +52,7 @@ class News:
         before = _Seen(start, end if arrival is None else arrival.start, Summary())
         if before.end > before.start:
             known = lake.seen.get(cluster)
-            if isinstance(known, _Seen) and (known.start, known.end) == (before.start, before.end):
+            if isinstance(known, _Seen) and known.start <= before.start and known.end == before.end:
                 before = known
             else:
                 found = _summary(lake, cluster, before.start, before.end)
@@ -81,14 +81,16 @@ class News:
     def read_from(self, entity: Entity, start: int) -> int:
         """The offset from which on records may change a table that has applied those before `start`."""
         earlier = self.before.summary
-        if self.arrival is None or earlier.types(start) & entity.record_types or earlier.headers:
+        affected = bool(earlier.types(start) & entity.record_types)
+        if self.arrival is None or affected or any(offset >= start for offset in earlier.headers):
             return start
         return max(start, self.arrival.start)
 
-    @property
-    def is_few(self) -> bool:
-        """Whether this process has room for all records."""
-        return sum(self.summary.counts.values()) <= FEW_RECORDS
+    def is_few(self, start: int) -> bool:
+        """Whether this process has room for all records from an offset on."""
+        arrival = self.arrival
+        part = self.summary if arrival is None or start < arrival.start else arrival.summary
+        return sum(part.counts.values()) <= FEW_RECORDS
 
     def rows(self, start: int) -> pa.Table:
         """The rows from an offset on."""

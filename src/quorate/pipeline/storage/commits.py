@@ -22,7 +22,7 @@ _FILES: Final = (
 )
 
 
-class UnreadableFilesError(Exception):
+class UnreadableFilesError(ValueError):
     """The table has files that cannot be read one by one. The message says what helps."""
 
 
@@ -36,7 +36,6 @@ class Transaction:
         jvm: Any = spark._jvm
         self._jvm = jvm
         delta = jvm.org.apache.spark.sql.delta
-        self._path = path
         log = delta.DeltaLog.forTable(spark._jsparkSession, path)
         log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
         self._transaction = log.startTransaction()
@@ -54,15 +53,7 @@ class Transaction:
 
     def files(self, cluster: str, where: str = "true") -> list[DataFile]:
         """The files of a cluster for whose column `stats` a condition holds. Raises UnreadableFilesError."""
-        if self.version < 0:
-            return []
-        found = DataFrame(self.snapshot.allFiles().toDF(), self._spark).selectExpr(*_FILES)
-        rows = found.where(found["cluster"] == cluster).where(where).collect()
-        if any(row["vector"] for row in rows):
-            raise UnreadableFilesError(
-                f"{self._path} has deletion vectors: REORG TABLE delta.`{self._path}` APPLY (PURGE) removes them"
-            )
-        return [DataFile(row["path"], cluster, row["size"], json.loads(row["stats"] or "{}")) for row in rows]
+        return files_of(self._spark, self.snapshot, cluster, where)
 
     def set_schema(self, schema: StructType, configuration: Mapping[str, str]) -> None:
         """Creates the table with columns, partitioned by `cluster`, or adds those to it that it lacks."""
@@ -111,6 +102,21 @@ class Transaction:
     def _action(self, action: str | Mapping[str, Any]) -> Any:
         text = action if isinstance(action, str) else json.dumps(action)
         return self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson(text)
+
+
+def files_of(spark: SparkSession, snapshot: Any, cluster: str, where: str = "true") -> list[DataFile]:
+    """The files of a cluster in a state of a table for whose column `stats` a condition holds. Raises
+    UnreadableFilesError."""
+    if int(snapshot.version()) < 0:
+        return []
+    found = DataFrame(snapshot.allFiles().toDF(), spark).selectExpr(*_FILES)
+    rows = found.where(found["cluster"] == cluster).where(where).collect()
+    if any(row["vector"] for row in rows):
+        path = snapshot.path().getParent().toString()
+        raise UnreadableFilesError(
+            f"{path} has deletion vectors: REORG TABLE delta.`{path}` APPLY (PURGE) removes them"
+        )
+    return [DataFile(row["path"], cluster, row["size"], json.loads(row["stats"] or "{}")) for row in rows]
 
 
 def commit_of(snapshot: Any) -> tuple[int, int]:

@@ -32,6 +32,8 @@ def shuffled(
     receive: Callable[[int, Iterator[pa.Table]], R],
 ) -> list[R]:
     """Sends tables from tasks to `count` receivers by their numbers, and returns the results of these."""
+    if not tasks:
+        return []
 
     def packed(task: T) -> Iterator[tuple[int, bytes]]:
         for number, table in send(task):

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from quorate.pipeline.directories.files import is_remote
-from quorate.pipeline.storage.commits import Transaction, commit_of
+from quorate.pipeline.storage.commits import Transaction, commit_of, files_of
 from quorate.pipeline.storage.data_files import DataFile, Place
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import CLUSTER, VALIDITY, Column, Entity
@@ -225,7 +225,7 @@ class Lake:
 
     def files(self, table: str, cluster: str, where: str = "true") -> list[DataFile]:
         """The files of a cluster in a table."""
-        return Transaction(self.spark, self.path(table), application(cluster)).files(cluster, where)
+        return files_of(self.spark, self.snapshot(table), cluster, where)
 
     def commit(
         self,

@@ -220,7 +220,7 @@ def _derive(lake: Lake, cluster: str, progress: Mapping[str, Progress], news: Ne
     first = min(starts.values())
     with_names = any(table.entity.names_topics for table in tables.values())
     size = sum([table.changing_bytes for table in tables.values()])
-    if news.is_few and size <= LITTLE_BYTES:
+    if news.is_few(first) and size <= LITTLE_BYTES:
         names = topic_names(lake, cluster, first) if with_names else None
         records = {start: Records(news.rows(start)) for start in set(starts.values())}
 

@@ -55,9 +55,20 @@ def contents(lake: Lake, cluster: str = "c") -> dict[str, list[str]]:
                 paths |= {action["add"]["path"]} if "add" in action else set()
         files = [table / path for path in paths if path.startswith(f"cluster={cluster}/")]
         if table.is_dir():
-            rows = [row for path in files for row in parquet.ParquetFile(path).read().to_pylist()]
+            rows = [row for path in files for row in in_utc(parquet.ParquetFile(path).read()).to_pylist()]
             found[name] = sorted([str(sorted(row.items())) for row in rows])
     return found
+
+
+def in_utc(table: Any) -> Any:
+    """The same rows, with times in UTC. Files that Spark wrote have nanoseconds without a zone."""
+    import pyarrow as pa
+
+    for place, column in enumerate(table.schema):
+        if pa.types.is_timestamp(column.type):
+            times = table.column(place).cast(pa.timestamp("us", "UTC"))
+            table = table.set_column(place, column.name, times)
+    return table
 
 
 @pytest.fixture(scope="module")

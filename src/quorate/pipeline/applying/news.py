@@ -15,7 +15,7 @@ from quorate.pipeline.storage.data_files import DataFile, Place, read_groups
 from quorate.pipeline.storage.jobs import each
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS
-from quorate.pipeline.tables.lake import Lake, LakeError, overlapping
+from quorate.pipeline.tables.lake import Lake, LakeError, Progress, overlapping
 
 _FEW_FILES: Final = 20
 """So many files are looked through by this process."""
@@ -27,7 +27,13 @@ class _Seen:
 
     start: int
     end: int
+    generation: int
     summary: Summary
+
+    def covers(self, other: _Seen) -> bool:
+        """Whether all events of another range are among these, and no later ones."""
+        same = (self.generation, self.end) == (other.generation, other.end)
+        return same and self.start <= other.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +51,26 @@ class News:
     summary: Summary
 
     @classmethod
-    def of(cls, lake: Lake, cluster: str, start: int, end: int, arrival: Arrival | None) -> News:
+    def of(cls, lake: Lake, cluster: str, start: int, to: Progress, arrival: Arrival | None) -> News:
         """The events of a range. Raises LakeError if some are missing."""
+        end, generation = to.end, to.generation
         if arrival is not None and not start <= arrival.start < arrival.end == end:
             arrival = None
-        before = _Seen(start, end if arrival is None else arrival.start, Summary())
+        before = _Seen(start, end if arrival is None else arrival.start, generation, Summary())
         if before.end > before.start:
             known = lake.seen.get(cluster)
-            if isinstance(known, _Seen) and known.start <= before.start and known.end == before.end:
+            if isinstance(known, _Seen) and known.covers(before):
                 before = known
             else:
                 found = _summary(lake, cluster, before.start, before.end)
-                before = _Seen(before.start, before.end, found)
+                before = _Seen(before.start, before.end, generation, found)
         summary = Summary.joined([before.summary, *([] if arrival is None else [arrival.summary])])
         if not summary.resets(start) and not summary.is_complete:
             raise LakeError(
                 f"{lake.path(EVENTS)} has {summary.records} records of cluster {cluster} from offset {summary.first} to "
                 f"{summary.end - 1}: some are missing or doubled"
             )
-        lake.seen[cluster] = _Seen(start, end, summary)
+        lake.seen[cluster] = _Seen(start, end, generation, summary)
         return cls(lake, cluster, start, end, before, arrival, summary)
 
     def types(self, start: int) -> frozenset[str]:

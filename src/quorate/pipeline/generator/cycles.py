@@ -51,7 +51,7 @@ class Cycle:
         data = np.concatenate([np.fromfile(path, np.uint8) for path in sorted(folder.glob("*.log"))])
         begins = [0]
         while begins[-1] < len(data):
-            [length] = struct.unpack_from(">i", data, begins[-1] + 8)
+            [length] = struct.unpack_from(">i", data.data, begins[-1] + 8)
             begins.append(begins[-1] + _AFTER_LENGTH + length)
         return cls(data, np.array(begins), _places(data, ids), records, epochs, first_ms, last_ms)
 
@@ -69,7 +69,7 @@ class Cycle:
         _add(data, begins + _EPOCH, ">i4", number * self.epochs)
         for place in _TIMES:
             _add(data, begins + place, ">i8", later_ms)
-        view = memoryview(data)
+        view = data.data
         sums = [
             compute_crc(view[begin:end])
             for begin, end in zip(begins.tolist(), self.begins[1:].tolist(), strict=True)

@@ -40,8 +40,8 @@ def continuation(lake: Lake, source: Source, cluster: str, extent: Extent, repor
             f"{progress.end - 1}: the log was formatted anew, or this copy of it is behind"
         )
     last = progress.end - 1
-    known = lake.last_records.get(cluster)
-    applied = known if known and known.offset == last else _record(lake, cluster, last)
+    written, known = lake.last_records.get(cluster, (None, None))
+    applied = known if written == progress else _record(lake, cluster, last)
     _check_cluster(source, cluster, applied)
     if _agree(source, applied):
         return progress

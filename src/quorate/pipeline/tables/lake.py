@@ -104,8 +104,8 @@ class Lake:
         """The states that were read last. Delta takes long to read one."""
         self.open_files: dict[str, tuple[tuple[int, int], list[DataFile]]] = {}
         """What `histories` knows of the files of a table after a commit."""
-        self.last_records: dict[str, Any] = {}
-        """The last record of each cluster that this object has written."""
+        self.last_records: dict[str, tuple[Progress, Any]] = {}
+        """The last record of each cluster that this object has written, and the progress with it."""
         self.seen: dict[str, Any] = {}
         """What `news` knows of the events of each cluster that most tables need not look at again."""
 

@@ -151,10 +151,11 @@ def _arrive(
     """Writes the records of a part to the events."""
     transaction = lake.begin(EVENTS, cluster, progress)
     arrival = write_events(lake.spark, source, part, progress.end, markers, lake.place(EVENTS, cluster))
-    lake.commit(EVENTS, cluster, transaction, Changes(arrival.files), progress._replace(end=part.end))
+    done = progress._replace(end=part.end)
+    lake.commit(EVENTS, cluster, transaction, Changes(arrival.files), done)
     lake.last_records.pop(cluster, None)
     if arrival.rows is not None and arrival.rows.num_rows:
-        lake.last_records[cluster] = Record.last_of(arrival.rows)
+        lake.last_records[cluster] = done, Record.last_of(arrival.rows)
     return arrival
 
 
@@ -194,7 +195,7 @@ def derive(
             f"{expired}, from which they would be computed again, have expired: restore these tables"
         )
     with settings(lake.spark, LITTLE_WORK):
-        news = News.of(lake, cluster, min([found.end for found in behind.values()]), to.end, arrival)
+        news = News.of(lake, cluster, min([found.end for found in behind.values()]), to, arrival)
         affected = [name for name, found in behind.items() if news.affects(ENTITIES[name], found.end)]
         for names in ([TOPICS.name], [name for name in affected if name != TOPICS.name]):
             _derive(lake, cluster, {name: progress[name] for name in names if name in affected}, news, to)

@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -109,14 +109,15 @@ def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]
     return found
 
 
-def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> dict[str, Any]:
-    """The figures of a lake with so many records."""
+def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> Iterator[dict[str, Any]]:
+    """The figures of a lake with so many records, as far as they are known."""
     lake = TimedLake(spark, str(folder))
     lake.begin()
     found = {"first_run": measured("first run", size, lambda: apply(lake, log, size))}
     lake.part("entities")
     found["first_run"] |= lake.took
     print(json.dumps(lake.took), flush=True)
+    yield found
     middle = size // 2
     for entity in (ENTITIES["partitions"], ENTITIES["topics"]):
         found[f"state_of_{entity.name}_at_the_middle"] = measured(
@@ -131,7 +132,7 @@ def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> dict[str
         found[f"increment_of_{count}"] = measured(
             f"increment of {count}", count, lambda size=size: apply(lake, log, size)
         )
-    return found
+        yield found
 
 
 def apply(lake: Lake, log: Path, end: int) -> None:
@@ -158,9 +159,10 @@ def main() -> int:
             "warm up", 3000, lambda: apply(Lake(spark, str(folder / "warm")), log, 3000)
         )
         for size in args.records:
-            figures[f"{size}_records"] = of_size(spark, log, folder / str(size), size)
-            result = heading("lake", 1) | {"figures": figures}
-            args.output.write_text(json.dumps(result, indent=1) + "\n")
+            for found in of_size(spark, log, folder / str(size), size):
+                figures[f"{size}_records"] = found
+                result = heading("lake", 1) | {"figures": figures}
+                args.output.write_text(json.dumps(result, indent=1) + "\n")
         spark.stop()
     return 0
 

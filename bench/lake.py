@@ -74,7 +74,7 @@ class TimedLake(Lake):
         self.took: dict[str, float] = {}
         self._last = time.monotonic(), processor_s()
 
-    def begin(self) -> None:
+    def begin_to_measure(self) -> None:
         """Begins to measure."""
         self.took = {}
         self._last = time.monotonic(), processor_s()
@@ -112,7 +112,7 @@ def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]
 def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> Iterator[dict[str, Any]]:
     """The figures of a lake with so many records, as far as they are known."""
     lake = TimedLake(spark, str(folder))
-    lake.begin()
+    lake.begin_to_measure()
     found = {"first_run": measured("first run", size, lambda: apply(lake, log, size))}
     lake.part("entities")
     found["first_run"] |= lake.took

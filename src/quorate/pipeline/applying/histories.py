@@ -73,21 +73,8 @@ class Table:
             found = transaction.files(
                 cluster, f"NOT coalesce({_ENDED} < {start}, false) OR size < {SMALL_BYTES}"
             )
-        changing: list[DataFile] = []
-        small: list[DataFile] = []
-        for file in found:
-            latest = file.greatest("valid_to_offset")
-            is_ended = file.nulls("valid_to_offset") == 0 and latest is not None and latest < start
-            (small if is_ended and start else changing).append(file)
-        return cls(
-            entity,
-            transaction,
-            lake.place(entity.name, cluster),
-            start,
-            resets,
-            tuple(changing),
-            tuple(small),
-        )
+        place = lake.place(entity.name, cluster)
+        return cls(entity, transaction, place, start, resets, *changing_and_small(found, start))
 
     def commit(self, lake: Lake, changes: Changes, target: Progress) -> None:
         """Commits what has changed. Raises LakeConflictError if another run has committed meanwhile."""
@@ -110,6 +97,22 @@ class Table:
     def needs_rows_of(self, path: str) -> pa.Table:
         """The rows of one of its files."""
         return read_file(self.place, path, history_schema(self.entity))
+
+
+def changing_and_small(
+    files: Iterable[DataFile], start: int
+) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
+    """The files of a table that records from an offset on may change, and small ones that they do not."""
+    changing: list[DataFile] = []
+    small: list[DataFile] = []
+    for file in files:
+        latest = file.greatest("valid_to_offset")
+        is_ended = file.nulls("valid_to_offset") == 0 and latest is not None and latest < start
+        if not (is_ended and start):
+            changing.append(file)
+        elif file.size_bytes < SMALL_BYTES:
+            small.append(file)
+    return tuple(changing), tuple(small)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
     ended, kept, prior = [], [], []
     for file in table.changing:
         before = States.of(table.needs_rows_of(file.path), table.start)
-        touched = affected(entity, before.valid, found)
+        touched = affected(entity, before.valid, found) | (not before.is_consistent)
         if not touched.any() and before.is_consistent and not before.ended.num_rows:
             continue
         removed.append(file)

@@ -43,8 +43,8 @@ class Transaction:
         self.application = application or ""
         self.begun_at = commit_of(self.snapshot)
         """The last commit before."""
-        self.applied = 0 if application is None else max(0, int(self._transaction.txnVersion(application)))
-        """The version that the last commit of the application carries, or 0."""
+        if application is not None:
+            self._transaction.readTxn().addOne(application)  # one of its commits meanwhile is a conflict
 
     @property
     def version(self) -> int:
@@ -102,6 +102,12 @@ class Transaction:
     def _action(self, action: str | Mapping[str, Any]) -> Any:
         text = action if isinstance(action, str) else json.dumps(action)
         return self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson(text)
+
+
+def versions_of(snapshot: Any) -> dict[str, int]:
+    """For each application, the version that its last commit carries. Delta takes long to find it."""
+    lines = snapshot.transactions().mkString("\n").splitlines()
+    return {name: int(version) for name, _, version in [line.rpartition(" -> ") for line in lines]}
 
 
 def files_of(spark: SparkSession, snapshot: Any, cluster: str, where: str = "true") -> list[DataFile]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from quorate.pipeline.directories.files import is_remote
-from quorate.pipeline.storage.commits import Transaction, commit_of, files_of
+from quorate.pipeline.storage.commits import Transaction, commit_of, files_of, versions_of
 from quorate.pipeline.storage.data_files import DataFile, Place
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import CLUSTER, VALIDITY, Column, Entity
@@ -217,8 +217,12 @@ class Lake:
 
     def begin(self, table: str, cluster: str, expected: Progress, schema: int = SCHEMA) -> Transaction:
         """Begins a transaction of a table. Raises LakeConflictError if its progress is not the expected one."""
-        found = Transaction(self.spark, self.path(table), application(cluster, schema))
-        if found.applied != expected.version:
+        name = application(cluster, schema)
+        found = Transaction(self.spark, self.path(table), name)
+        known = self._known.get(table)
+        if known is None or known.commit != found.begun_at:
+            known = self._known[table] = _read_state(found.snapshot, found.begun_at)
+        if known.versions.get(name, 0) != expected.version:
             self._forget(table)
             raise LakeConflictError(f"another run has written to {self.path(table)} meanwhile")
         return found
@@ -313,9 +317,7 @@ class Lake:
 def _read_state(snapshot: Any, commit: tuple[int, int]) -> _State:
     if commit[0] < 0:
         return _State(commit, 0, {})
-    lines = snapshot.transactions().mkString("\n").splitlines()
-    pairs = [line.rpartition(" -> ") for line in lines]
-    return _State(commit, int(snapshot.sizeInBytes()), {name: int(version) for name, _, version in pairs})
+    return _State(commit, int(snapshot.sizeInBytes()), versions_of(snapshot))
 
 
 def _absolute(spark: SparkSession, folder: str) -> str:

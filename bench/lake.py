@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,16 +50,20 @@ class UpTo(DirectorySource):
         return replace(found, end=min(found.end, self._end))
 
 
+_used: Final[dict[tuple[int, float], float]] = {}
+"""For each process, by its id and the time of its start, the processor time that was seen last."""
+
+
 def processor_s() -> float:
-    """The processor time of this process and all below it, those that have ended included."""
-    total = 0.0
+    """The processor time of this process and all below it. Those that have ended count up to the last call: Spark ends
+    Python processes that have been idle for a minute."""
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             times = process.cpu_times()
+            _used[process.pid, process.create_time()] = times.user + times.system
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return sum(_used.values())
 
 
 class TimedLake(Lake):
@@ -70,7 +74,7 @@ class TimedLake(Lake):
         self.took: dict[str, float] = {}
         self._last = time.monotonic(), processor_s()
 
-    def begin(self) -> None:
+    def begin_to_measure(self) -> None:
         """Begins to measure."""
         self.took = {}
         self._last = time.monotonic(), processor_s()
@@ -83,10 +87,10 @@ class TimedLake(Lake):
             self.took[key] = round(self.took.get(key, 0.0) + after - before, 1)
         self._last = now
 
-    def replace(self, table: str, *args: Any, **options: Any) -> None:
-        super().replace(table, *args, **options)
-        if table == EVENTS:
-            self.part("events")
+    def commit(self, table: str, *args: Any, **options: Any) -> Any:
+        done = super().commit(table, *args, **options)
+        self.part("events" if table == EVENTS else "entities")
+        return done
 
 
 def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]:
@@ -105,14 +109,15 @@ def measured(what: str, records: int, step: Callable[[], Any]) -> dict[str, Any]
     return found
 
 
-def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> dict[str, Any]:
-    """The figures of a lake with so many records."""
+def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> Iterator[dict[str, Any]]:
+    """The figures of a lake with so many records, as far as they are known."""
     lake = TimedLake(spark, str(folder))
-    lake.begin()
+    lake.begin_to_measure()
     found = {"first_run": measured("first run", size, lambda: apply(lake, log, size))}
     lake.part("entities")
     found["first_run"] |= lake.took
     print(json.dumps(lake.took), flush=True)
+    yield found
     middle = size // 2
     for entity in (ENTITIES["partitions"], ENTITIES["topics"]):
         found[f"state_of_{entity.name}_at_the_middle"] = measured(
@@ -127,7 +132,7 @@ def of_size(spark: SparkSession, log: Path, folder: Path, size: int) -> dict[str
         found[f"increment_of_{count}"] = measured(
             f"increment of {count}", count, lambda size=size: apply(lake, log, size)
         )
-    return found
+        yield found
 
 
 def apply(lake: Lake, log: Path, end: int) -> None:
@@ -154,9 +159,10 @@ def main() -> int:
             "warm up", 3000, lambda: apply(Lake(spark, str(folder / "warm")), log, 3000)
         )
         for size in args.records:
-            figures[f"{size}_records"] = of_size(spark, log, folder / str(size), size)
-            result = heading("lake", 1) | {"figures": figures}
-            args.output.write_text(json.dumps(result, indent=1) + "\n")
+            for found in of_size(spark, log, folder / str(size), size):
+                figures[f"{size}_records"] = found
+                result = heading("lake", 1) | {"figures": figures}
+                args.output.write_text(json.dumps(result, indent=1) + "\n")
         spark.stop()
     return 0
 

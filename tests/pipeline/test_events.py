@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 
-from quorate.metadata import records as r
+pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
 
-from .conftest import ORDERS, change, write_log
+import numpy as np
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+from quorate.pipeline.tables.events import ABORT, BEGIN, END, Transactions
 
 
-def test_records_of_transactions_take_effect_at_the_end_without_a_comparison_with_all_transactions(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    from quorate.pipeline.lake_source import open_source
-    from quorate.pipeline.tables.events import MARKER_COLUMNS, MARKERS, SOURCE_COLUMNS, to_events
+def effective(records: int, markers: dict[int, str], outside: tuple[int, ...] = ()) -> list[int | None]:
+    found = Transactions.of(np.array([*markers], np.int64), [*markers.values()])
+    in_log = np.ones(records, np.bool_)
+    in_log[list(outside)] = False
+    values: pa.Array = found.effective(np.arange(records), in_log)
+    result: list[int | None] = values.to_pylist()
+    return result
 
-    begin, end, abort = r.BeginTransactionRecord(), r.EndTransactionRecord(), r.AbortTransactionRecord()
-    batches = [[change(ORDERS)] * 1500, [begin], [change(ORDERS)] * 3000, [end], [change(ORDERS)] * 3]
-    batches += [[begin, change(ORDERS), change(ORDERS), abort, begin, change(ORDERS), end, change(ORDERS)]]
-    write_log(tmp_path, 0, batches)
-    source = open_source(str(tmp_path))
-    extent = source.extent(0)
-    rows = source.rows(spark, extent, SOURCE_COLUMNS)
-    events = to_events(rows, "c", None, source.rows(spark, extent, MARKER_COLUMNS, ",".join(MARKERS)))
+
+def test_records_of_transactions_take_effect_at_the_end() -> None:
+    markers = {1500: BEGIN, 4501: END, 4505: BEGIN, 4508: ABORT, 4509: BEGIN, 4511: END}
     expected: list[int | None] = [*range(1501), *[4501] * 3000, *range(4501, 4506)]
     expected += [None, None, 4508, 4509, 4511, 4511, 4512]
-    found = events.select("offset", "effective_offset").collect()
-    assert [row["effective_offset"] for row in sorted(found)] == expected
-    plan = events._jdf.queryExecution().executedPlan().toString()
-    assert "BroadcastHashJoin" in plan and "NestedLoop" not in plan
+    assert effective(4513, markers) == expected
+
+
+def test_a_transaction_that_another_begin_follows_was_aborted_and_other_records_are_not_in_it() -> None:
+    assert effective(7, {1: BEGIN, 4: BEGIN, 6: END}, outside=(3,)) == [0, 1, None, 3, 4, 6, 6]
+    assert effective(3, {}) == [0, 1, 2]
+    assert effective(4, {1: BEGIN}) == [0, 1, 2, 3]

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 from quorate.metadata.snapshot import image_from_snapshot, parse_name
 from quorate.pipeline.directories.layout import scan
 from quorate.pipeline.generator.cluster import Size
-from quorate.pipeline.generator.years import Written, generate
+from quorate.pipeline.generator.years import LEVELS, Written, generate
 
 from .conftest import LOG, all_rows
 from .oracle import images, log_records, rows_of
@@ -121,3 +121,26 @@ def test_a_cleaned_log_begins_with_the_last_snapshot_but_one(tmp_path: Path) -> 
     assert next(found.end_offset for found in layout.snapshots) == done.start_offset > 0
     assert layout.log_start_offset <= done.start_offset
     assert layout.log_start_offset > 0
+
+
+def test_a_repeated_cycle_is_valid_after_itself_and_has_other_topics(tmp_path: Path) -> None:
+    done = generate(tmp_path / "node", seed=3, records=2500, size=SIZE, segment_bytes=1 << 18, cycle=800)
+    folder = tmp_path / "node" / LOG
+    every = list(images(log_records(folder)))
+    size = done.records
+    assert size >= 2500
+    assert every[-1][0] == size - 1
+    rows = all_rows(folder)
+    log = [row for row in rows if row["snapshot"] is None]
+    assert [row["offset"] for row in log] == list(range(size))
+    created = [(row["topic_id"], row["topic_name"]) for row in log if row["type"] == "TOPIC_RECORD"]
+    assert len(set(created)) == len(created)
+    names = Counter(name for _, name in created)
+    levels = [row["value"] for row in log if row["type"] == "FEATURE_LEVEL_RECORD"]
+    times = levels.count(str(LEVELS[0]))
+    assert times > 2
+    assert all(count % times == 0 for count in names.values())
+    moments = [row["timestamp"] for row in log]
+    assert moments == sorted(moments)
+    epochs = [row["epoch"] for row in log]
+    assert epochs == sorted(epochs)

@@ -55,9 +55,20 @@ def contents(lake: Lake, cluster: str = "c") -> dict[str, list[str]]:
                 paths |= {action["add"]["path"]} if "add" in action else set()
         files = [table / path for path in paths if path.startswith(f"cluster={cluster}/")]
         if table.is_dir():
-            rows = [row for path in files for row in parquet.ParquetFile(path).read().to_pylist()]
+            rows = [row for path in files for row in in_utc(parquet.ParquetFile(path).read()).to_pylist()]
             found[name] = sorted([str(sorted(row.items())) for row in rows])
     return found
+
+
+def in_utc(table: Any) -> Any:
+    """The same rows, with times in UTC. Files that Spark wrote have nanoseconds without a zone."""
+    import pyarrow as pa
+
+    for place, column in enumerate(table.schema):
+        if pa.types.is_timestamp(column.type):
+            times = table.column(place).cast(pa.timestamp("us", "UTC"))
+            table = table.set_column(place, column.name, times)
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +130,7 @@ def test_a_run_that_ended_before_it_wrote_a_table_is_continued(
     from quorate.pipeline.tables.lake import Lake as Tables
 
     write_log(tmp_path, 0, LOG)
-    original = Tables.replace
+    original = Tables.commit
 
     def dies(self: Lake, name: str, *rest: Any) -> None:
         if name == table:
@@ -127,7 +138,7 @@ def test_a_run_that_ended_before_it_wrote_a_table_is_continued(
         original(self, name, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Tables, "replace", dies)
+        patch.setattr(Tables, "commit", dies)
         apply(begun, tmp_path)
     assert begun.applied(table, "c") == 7
     apply(begun, tmp_path)
@@ -163,16 +174,16 @@ def test_two_runs_that_commit_at_the_same_moment_both_end_and_nothing_is_doubled
     from quorate.pipeline.tables.lake import Lake as Tables
 
     write_log(tmp_path, 0, LOG)
-    original = Tables._commit
+    original = Tables.commit
     both, met = Barrier(2), set()
 
-    def together(self: Lake, writer: Any, table: str, *rest: Any) -> None:
+    def together(self: Lake, table: str, *rest: Any) -> None:
         if (self, table) not in met:
             met.add((self, table))
             both.wait(120)
-        original(self, writer, table, *rest)
+        original(self, table, *rest)
 
-    monkeypatch.setattr(Tables, "_commit", together)
+    monkeypatch.setattr(Tables, "commit", together)
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(apply, Tables(begun.spark, begun.folder), tmp_path) for _ in range(2)]
         assert {run.result().end for run in runs} == {14}

@@ -89,6 +89,23 @@ def test_a_log_that_differs_in_expired_records_is_refused(
     assert contents(lake) == before
 
 
+def test_a_table_with_deletion_vectors_is_refused_and_continued_without_them(
+    filled: Lake, copied: Callable[[Lake], Lake], tmp_path: Path
+) -> None:
+    """A program that is none of ours may have deleted rows."""
+    lake = copied(filled)
+    place = f"delta.`{lake.path('partitions')}`"
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+    lake.spark.sql(f"DELETE FROM {place} WHERE valid_from_offset = 3")
+    write(tmp_path, 1, [*BATCHES, [change(ORDERS, leader=2)]])
+    with pytest.raises(ValueError, match=r"has deletion vectors: REORG TABLE delta\..* APPLY \(PURGE\)"):
+        apply(lake, tmp_path)
+    lake.spark.sql(f"REORG TABLE {place} APPLY (PURGE)")
+    apply(lake, tmp_path)
+    leaders = lake.read("partitions").orderBy("valid_from_offset").select("leader").collect()
+    assert [row["leader"] for row in leaders] == [2, 1, 2]
+
+
 def test_a_table_that_lost_commits_is_complete_up_to_what_is_left(
     filled: Lake, copied: Callable[[Lake], Lake]
 ) -> None:

@@ -87,36 +87,17 @@ def test_the_record_at_an_offset_is_known_by_its_epoch_and_time(
     assert source(monkeypatch, Tail(0, 10)).mark(5) is None
 
 
-class Reader:
-    """A reader of Spark, which only keeps its options."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
-        self.read = self
-
-    def format(self, name: str) -> Reader:
-        return self
-
-    def options(self, **given: str) -> Reader:
-        self.given = given
-        return self
-
-    def load(self) -> dict[str, str]:
-        return self.given
-
-
 def test_the_tasks_get_the_properties_of_the_client_and_read_exactly_the_extent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = source(monkeypatch, Tail(0, 10), **{"security.protocol": "SSL"})
-    spark: Any = Reader()
-    given: Any = found.rows(spark, Extent(6, 10, 6), "offset", "TOPIC_RECORD")
-    assert given == {
-        "controllers": "a:1,b:2", "kafka.security.protocol": "SSL", "columns": "offset", "types": "TOPIC_RECORD",
-        "complete": "true", "startOffset": "0", "endOffset": "10", "snapshots": "6",
-    }  # fmt: skip
-    given = found.rows(spark, Extent(4, 1_000_000), "offset")
-    assert (given["startOffset"], given["snapshots"]) == ("4", "none")
+    options = found.reader(Extent(6, 10, 6), "offset", "TOPIC_RECORD").options
+    assert (options.controllers, options.client) == ("a:1,b:2", {"security.protocol": "SSL"})
+    assert (options.selection.columns, options.selection.types) == (("offset",), {"TOPIC_RECORD"})
+    assert (options.complete, options.snapshots) == (True, "6")
+    assert (options.bounds.first_offset, options.bounds.end_offset) == (0, 10)
+    options = found.reader(Extent(4, 1_000_000), "offset").options
+    assert (options.bounds.first_offset, options.snapshots) == (4, "none")
 
 
 def test_properties_of_a_client_are_for_a_live_quorum_only(tmp_path: Path) -> None:

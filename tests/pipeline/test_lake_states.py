@@ -13,16 +13,23 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from quorate.controller.changes.record_versions import version_of
 from quorate.metadata import records as r
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
+from quorate.pipeline.history.fold import fold, history_schema
+from quorate.pipeline.history.names import TopicNames
+from quorate.pipeline.history.parts import parts
+from quorate.pipeline.history.steps import Records, prior_steps, steps
 from quorate.pipeline.lake_source import open_source
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.events import SOURCE_COLUMNS, to_events
-from quorate.pipeline.tables.intervals import Batch, intervals
+from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import MARKERS, SOURCE_COLUMNS, Transactions, to_events
 from quorate.pipeline.tables.update import update
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_control_batch, build_metadata_batch
@@ -35,8 +42,6 @@ from .conftest import LOG, change, config, partition, topic, write_log
 from .oracle import Rows, images, log_records, rows_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from quorate.pipeline.tables.lake import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.lake, pytest.mark.timeout(400)]
@@ -45,33 +50,34 @@ pytestmark = [pytest.mark.spark, pytest.mark.lake, pytest.mark.timeout(400)]
 class Tables:
     """The rows that the log in a folder gives for each table, in two steps if `cut` is given."""
 
-    def __init__(self, spark: SparkSession, folder: Path, cut: int | None = None) -> None:
+    def __init__(self, folder: Path, cut: int | None = None) -> None:
         source = open_source(str(folder))
         extent = source.extent(0)
-        rows = source.rows(spark, extent, SOURCE_COLUMNS)
-        events = to_events(rows, "c", None, rows).cache()
-        types = frozenset([row["type"] for row in events.select("type").distinct().collect()])
+        reader = source.reader(extent, SOURCE_COLUMNS)
+        batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+        rows = pa.Table.from_batches(batches)
+        markers = rows.filter(pc.is_in(rows["type"], value_set=pa.array(MARKERS)))
+        transactions = Transactions.of(markers["offset"].to_numpy(), markers["type"].to_pylist())
+        events = pa.Table.from_batches([to_events(batch, None, transactions) for batch in batches])
+        self.events = str(events.to_pylist())
         self.entities = ENTITIES
         self.rows: dict[str, list[dict[str, Any]]] = {}
-        steps = [(0, extent.end)] if cut is None else [(0, cut), (cut, extent.end)]
-        topics = None
+        steps_to = [extent.end] if cut is None else [cut, extent.end]
+        names = None
         for name, entity in ENTITIES.items():
-            self.rows[name] = []
-            before = None
-            if not types & entity.record_types:
-                continue
-            for start, end in steps:
-                part = events.where((events["offset"] >= start) & (events["offset"] < end))
-                frame = intervals(entity, Batch(part, types, False, before, topics))
-                if end != extent.end:
-                    before = frame.where("valid_to_offset IS NULL").cache()
-                    frame = frame.where("valid_to_offset IS NOT NULL")
-                if name == "topics":
-                    topics = frame if topics is None else topics.unionByName(frame)
-                    topics = topics.cache()
-                self.rows[name] += [row.asDict(recursive=True) for row in frame.collect()]
-        self.events = str(events.collect())
-        events.unpersist()
+            table = history_schema(entity).empty_table()
+            start = 0
+            for end in steps_to:
+                at = events["offset"]
+                part = events.filter(pc.and_(pc.greater_equal(at, start), pc.less(at, end)))
+                ended = table.filter(pc.is_valid(table["valid_to_offset"]))
+                before = prior_steps(entity, table.filter(pc.is_null(table["valid_to_offset"])))
+                found = pa.concat_tables([before, steps(entity, Records(part), names=names)])
+                table = pa.concat_tables([ended, joined(entity, found)])
+                start = end
+            if name == "topics":
+                names = TopicNames(table)
+            self.rows[name] = table.to_pylist()
 
     def at(self, offset: int) -> Rows:
         """The rows that are valid at an offset."""
@@ -86,6 +92,16 @@ class Tables:
                     assert key not in table, f"{name} {key} has two states at offset {offset}"
                     table[key] = {column: _plain(row[column]) for column in entity.state_names}
         return found
+
+
+def joined(entity: Entity, found: pa.Table) -> pa.Table:
+    """The states of an entity, computed in three parts, and in one: they are the same."""
+    divided = [fold(entity, part) for _, part in parts(entity, found, 3)]
+    whole = fold(entity, found)
+    assert sorted(map(str, pa.concat_tables([whole.slice(0, 0), *divided]).to_pylist())) == sorted(
+        map(str, whole.to_pylist())
+    )
+    return whole
 
 
 class InLake(Tables):
@@ -128,7 +144,7 @@ def check(tables: Tables, expected: Iterable[tuple[int, MetadataImage]]) -> None
     assert checked > 20
 
 
-def test_random_records_and_transactions_in_two_steps(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_records_and_transactions_in_two_steps(tmp_path: Path) -> None:
     rng = Random(11)
     records = stream(11, 420)
     expected = list(images(iter([(at, [record]) for at, record in enumerate(records)])))
@@ -140,16 +156,14 @@ def test_random_records_and_transactions_in_two_steps(spark: SparkSession, tmp_p
         batches.append(records[at : at + size])
         at += size
     write_log(tmp_path, 0, batches)
-    check(Tables(spark, tmp_path, cut), expected)
+    check(Tables(tmp_path, cut), expected)
 
 
 def has_elr(image: MetadataImage) -> bool:
     return any(partition.elr for topic in image.topics.by_id.values() for partition in topic.partitions)
 
 
-def test_what_the_controller_wrote(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_controller_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[list[bytes]] = []
     original = Cluster.apply
 
@@ -177,7 +191,7 @@ def test_what_the_controller_wrote(
             offset += len(values)
     every = list(images(log_records(tmp_path)))
     assert has_elr(every[-1][1])
-    check(Tables(spark, tmp_path), Random(5).sample(every, 40))
+    check(Tables(tmp_path), Random(5).sample(every, 40))
 
 
 def test_the_generated_years_of_a_cluster_in_a_lake(lake: Lake, tmp_path: Path) -> None:
@@ -191,14 +205,14 @@ def test_the_generated_years_of_a_cluster_in_a_lake(lake: Lake, tmp_path: Path) 
     check(InLake(lake), [*Random(5).sample(every, 40), every[-1]])
 
 
-def test_what_apache_kafka_wrote(spark: SparkSession, kafka: Path) -> None:
-    tables = Tables(spark, kafka / "data")
+def test_what_apache_kafka_wrote(kafka: Path) -> None:
+    tables = Tables(kafka / "data")
     check(tables, images(log_records(kafka / "data" / "__cluster_metadata-0")))
     assert [row["from_record"] for row in tables.rows["voters"]] == ["KRAFT_VOTERS"]
     assert ("kraft.version",) in tables.at(59)["features"]
 
 
-def test_a_topic_created_anew_has_two_histories(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_created_anew_has_two_histories(tmp_path: Path) -> None:
     first, second = bytes([1] * 16), bytes([2] * 16)
     write_log(
         tmp_path, 0,
@@ -209,7 +223,7 @@ def test_a_topic_created_anew_has_two_histories(spark: SparkSession, tmp_path: P
             [topic("orders", second), config("orders", "k", "2"), partition(second)],  # 5 6 7
         ],
     )  # fmt: skip
-    rows = Tables(spark, tmp_path).rows
+    rows = Tables(tmp_path).rows
     spans = {
         name: sorted(
             [(row["topic_id"][:3], row["valid_from_offset"], row["valid_to_offset"]) for row in rows[name]]
@@ -223,7 +237,7 @@ def test_a_topic_created_anew_has_two_histories(spark: SparkSession, tmp_path: P
     }
 
 
-def test_secrets_are_in_no_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_secrets_are_in_no_table(tmp_path: Path) -> None:
     password = r.ConfigRecord(
         resource_type=4, resource_name="1", name="listener.name.a.ssl.key.password", value="hunter2"
     )
@@ -232,7 +246,7 @@ def test_secrets_are_in_no_table(spark: SparkSession, tmp_path: Path) -> None:
         name="ann", mechanism=1, salt=secret, stored_key=secret, server_key=secret, iterations=4096
     )
     write_log(tmp_path, 0, [[password, user]])
-    tables = Tables(spark, tmp_path)
+    tables = Tables(tmp_path)
     assert "hunter2" not in str(tables.rows) + tables.events
     assert tables.rows["configs"][0]["value"] == "[hidden]"
     assert tables.rows["scram_users"][0]["user"] == "ann"

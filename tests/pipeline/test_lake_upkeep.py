@@ -91,7 +91,8 @@ def test_compaction_joins_files_and_changes_no_row(
     assert many["events"] > 1
     assert command("compact", "--lake", grown.folder, "--retain-hours", "0", "--yes") == 0
     assert "2 are small and joined" in capsys.readouterr().out
-    assert set(data_files(grown).values()) == {1}
+    kinds = {"events": 1, "topics": 1, "partitions": 2, "configs": 2}  # what holds, and what has ended
+    assert data_files(grown) == kinds
     assert contents(grown) == before
     # A run continues where the lake was, as if nothing had happened.
     write_log(tmp_path, 0, [*BATCHES, [change(ORDERS, leader=2)]])
@@ -105,6 +106,18 @@ def test_files_to_which_a_table_has_referred_lately_are_kept(grown: Lake) -> Non
     assert command("compact", "--lake", grown.folder, "--yes") == 0
     assert all(count >= many[table] for table, count in data_files(grown).items())
     assert begun.collect() == before
+
+
+def test_files_of_an_older_release_which_have_present_and_ended_states_are_divided(
+    grown: Lake, tmp_path: Path, copied: Callable[[Lake], Lake]
+) -> None:
+    undisturbed = copied(grown)
+    for table in ("events", "topics", "partitions", "configs"):
+        rows = grown.read(table).coalesce(1)
+        rows.write.format("delta").mode("overwrite").save(grown.path(table))
+    write_log(tmp_path, 0, [*BATCHES, [change(ORDERS, leader=2)], [change(ORDERS, leader=3)]])
+    assert [apply(lake, tmp_path).start for lake in (grown, undisturbed)] == [7, 7]
+    assert contents(grown) == contents(undisturbed)
 
 
 # -- expiry --------------------------------------------------------------------------------------------

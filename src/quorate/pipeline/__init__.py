@@ -7,6 +7,9 @@
     spark/        creates a local Spark session, with Delta Lake and the Kafka connector
     lake_source   where the tables of a lake get a cluster's records from
     tables/       the tables of a lake, and what keeps them up to date
+    applying/     writes new records to the tables
+    history/      the states of entities, computed from records as Arrow tables
+    storage/      the files and commits of these tables, and functions on Spark's processes
     questions/    questions to these tables
     planning      the input of a reassignment plan from these tables
     topics/       keeps the records of topics as tables

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.bounds import Bounds
@@ -27,8 +25,8 @@ from quorate.pipeline.live.tail import QuorumTail
 
 CONTROLLERS: Final = "controllers://"
 
-FEW_RECORDS: Final = 20_000
-"""So many records are decoded in the process that drives Spark, in less than a second and some 20 MB."""
+FEW_RECORDS: Final = 120_000
+"""So many records are applied in the process that drives Spark, in seconds and some 100 MB."""
 
 
 class SourceError(Exception):
@@ -71,12 +69,8 @@ class Source(Protocol):
         """Epoch and time of the record at an offset, or None if the log does not have it any more."""
         ...
 
-    def rows(self, spark: SparkSession, extent: Extent, columns: str, types: str | None = None) -> DataFrame:
-        """The rows of the data source in an extent. To read them fails if the log has lost some meanwhile."""
-        ...
-
-    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
-        """The same rows, read by this process, or None if there are more than a few."""
+    def reader(self, extent: Extent, columns: str, types: str | None = None) -> MetadataLogReader:
+        """A reader of the rows in an extent. To read them fails if the log has lost some meanwhile."""
         ...
 
     def close(self) -> None:
@@ -128,11 +122,8 @@ class DirectorySource:
         parts = slices(layout, snapshots=(), start_offset=offset, end_offset=offset + 1)
         return _mark((batch for part in parts for batch in read_slice(part, _marks(offset))), offset)
 
-    def rows(self, spark: SparkSession, extent: Extent, columns: str, types: str | None = None) -> DataFrame:
-        return _read(spark, extent, self._options(extent, columns, types))
-
-    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
-        return _decode(self._options(extent, columns, types)) if is_little(extent) else None
+    def reader(self, extent: Extent, columns: str, types: str | None = None) -> MetadataLogReader:
+        return MetadataLogReader(parse_options(self._options(extent, columns, types)))
 
     def _options(self, extent: Extent, columns: str, types: str | None) -> dict[str, str]:
         return _options(extent, columns, types) | {"path": ",".join(self._paths)}
@@ -170,11 +161,8 @@ class ControllerSource:
         part = Slice(self._servers, 0, -1, len(batch))
         return _mark(read_view(part, memoryview(batch), _marks(offset)), offset)
 
-    def rows(self, spark: SparkSession, extent: Extent, columns: str, types: str | None = None) -> DataFrame:
-        return _read(spark, extent, self._options(extent, columns, types))
-
-    def few(self, extent: Extent, columns: str, types: str | None = None) -> list[pa.RecordBatch] | None:
-        return _decode(self._options(extent, columns, types)) if is_little(extent) else None
+    def reader(self, extent: Extent, columns: str, types: str | None = None) -> MetadataLogReader:
+        return MetadataLogReader(parse_options(self._options(extent, columns, types)))
 
     def _options(self, extent: Extent, columns: str, types: str | None) -> dict[str, str]:
         options = _options(extent, columns, types) | {"controllers": self._servers}
@@ -199,27 +187,9 @@ def _options(extent: Extent, columns: str, types: str | None) -> dict[str, str]:
     return found if types is None else found | {"types": types}
 
 
-def _read(spark: SparkSession, extent: Extent, options: dict[str, str]) -> DataFrame:
-    """The rows of an extent. Few of them are decoded here: Spark takes seconds to start the processes that plan
-    and perform a read."""
-    if not is_little(extent):
-        return spark.read.format("quorate_metadata").options(**options).load()
-    batches = _decode(options)
-    rows: Any = pa.Table.from_batches(batches) if batches else []
-    schema: Any = StructType.fromDDL(parse_options(options).selection.ddl())
-    found: DataFrame = spark.createDataFrame(rows, schema)
-    return found.coalesce(1)  # into one file
-
-
 def is_little(extent: Extent) -> bool:
     """Whether an extent has few records only. How many a snapshot has is not known."""
     return extent.snapshot is None and extent.end - extent.start <= FEW_RECORDS
-
-
-def _decode(options: dict[str, str]) -> list[pa.RecordBatch]:
-    """The rows of the data source, read by this process."""
-    reader = MetadataLogReader(parse_options(options))
-    return [batch for task in reader.partitions() for batch in reader.read(task)]
 
 
 def _marks(offset: int) -> Reading:

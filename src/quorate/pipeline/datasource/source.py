@@ -64,6 +64,11 @@ class MetadataLogReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    @property
+    def options(self) -> Options:
+        """The options with which the tasks read."""
+        return self._options
+
     def partitions(self) -> list[InputPartition]:
         options = self._options
         if options.controllers is not None:

@@ -106,6 +106,22 @@ def fetched(path: str, start: int, end: int, properties: Mapping[str, str]) -> I
         yield file.file
 
 
+def store(local: str, path: str, properties: Mapping[str, str]) -> None:
+    """Copies a local file to a path that does not exist. Raises OSError."""
+    with _errors(path):
+        place, system = _find(path, properties)
+        jvm = _jvm()
+        source = jvm.java.io.FileInputStream(local)
+        try:
+            target = system.create(place, False)
+            try:
+                source.transferTo(target)
+            finally:
+                target.close()
+        finally:
+            source.close()
+
+
 def _find(path: str, properties: Mapping[str, str]) -> tuple[Any, Any]:
     """The path as Hadoop has it, and its file system. Hadoop keeps file systems open by their URI."""
     jvm = _jvm()

@@ -45,6 +45,8 @@ class SimulatedCluster:
     def __init__(self, rng: Random, size: Size, files: LogFiles, now_ms: int, level: int) -> None:
         self.rng, self.size, self.now_ms, self.level = rng, size, now_ms, level
         self.image: MetadataImage = EMPTY
+        self.ids: list[bytes] = []
+        """All ids that were given."""
         self._files = files
         self._producer_ids = 0
         self._names = 0
@@ -87,7 +89,8 @@ class SimulatedCluster:
 
     def id(self) -> bytes:
         """A new random id of 16 bytes."""
-        return self.rng.randbytes(16)
+        self.ids.append(self.rng.randbytes(16))
+        return self.ids[-1]
 
     # -- the brokers -------------------------------------------------------------------------------------
 

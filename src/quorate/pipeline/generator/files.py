@@ -17,6 +17,7 @@ from quorate.metadata.snapshot import MAX_BATCH_RECORDS, data_base_offset, frame
 from quorate.protocol.metadata_partition import METADATA_DIRECTORY, METADATA_TOPIC_ID
 from quorate.records.batch import build_control_batch, build_metadata_batch
 from quorate.records.control import ControlRecordType, LeaderChangeMessage
+from quorate.records.varint import Buffer
 
 NODE: Final = 1
 """The node whose directory is written. It is the only voter, so that all records are known to be committed."""
@@ -90,7 +91,16 @@ class LogFiles:
         )
         self._append(batch, now_ms)
 
-    def _append(self, batch: bytes, now_ms: int) -> None:
+    def append_batches(self, batches: Buffer, now_ms: int) -> None:
+        """Appends whole batches that begin at the end of the log."""
+        self._append(batches, now_ms)
+
+    def continue_epoch(self, epoch: int) -> None:
+        """Notes the epoch of batches that were appended as they are."""
+        self.epoch = epoch
+        self._write_state()
+
+    def _append(self, batch: Buffer, now_ms: int) -> None:
         self._log.append_as_follower(batch, now_ms, contiguous=True)
         self._log.high_watermark = self.end_offset
 

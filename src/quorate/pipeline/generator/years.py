@@ -10,6 +10,7 @@ from typing import Final
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.generator.cluster import SimulatedCluster, Size
+from quorate.pipeline.generator.cycles import Cycle
 from quorate.pipeline.generator.files import LogFiles
 from quorate.protocol.uuids import uuid_text
 
@@ -45,9 +46,11 @@ def generate(
     segment_bytes: int = 16 << 20,
     snapshot_every: int = 100_000,
     clean: bool = False,
+    cycle: int | None = None,
 ) -> Written:
     """Writes a node's directory with at least so many records. With `clean`, what the last snapshot but one
-    contains is deleted. Raises FileExistsError, OSError."""
+    contains is deleted. With `cycle`, only about so many records are simulated, and are repeated without snapshots.
+    Raises FileExistsError, OSError."""
     rng, size = Random(seed), size or Size()
     cluster_id = uuid_text(rng.randbytes(16))
     with LogFiles(folder, cluster_id, rng.randbytes(16), BEGIN_MS, segment_bytes) as files:
@@ -56,15 +59,29 @@ def generate(
         years.begin()
         snapshots: list[int] = []
         start = 0
-        while files.end_offset < records:
+        simulated = records if cycle is None else min(cycle, records)
+        while files.end_offset < simulated:
             years.step()
             if files.end_offset >= (snapshots[-1] if snapshots else 0) + snapshot_every:
                 files.snapshot(years.cluster.image, years.cluster.now_ms)
                 snapshots.append(files.end_offset)
+        last_ms = years.cluster.now_ms
+        if simulated < records:
+            years.end()
+            last_ms = _repeat(files, years.cluster, records)
         if clean and len(snapshots) > 1:
             start = snapshots[-2]
             files.delete_before(start, years.cluster.now_ms)
-        return Written(cluster_id, files.end_offset, BEGIN_MS, years.cluster.now_ms, len(snapshots), start)
+        return Written(cluster_id, files.end_offset, BEGIN_MS, last_ms, len(snapshots), start)
+
+
+def _repeat(files: LogFiles, cluster: SimulatedCluster, records: int) -> int:
+    """Repeats the log until it has so many records. Returns the time of the last one."""
+    size, now_ms = files.end_offset, cluster.now_ms
+    cycle = Cycle.of(files.folder, cluster.ids, size, files.epoch, BEGIN_MS, now_ms)
+    times = -(-records // size) - 1
+    cycle.repeat(files, times, _DAY_MS)
+    return now_ms + times * (now_ms - BEGIN_MS + _DAY_MS)
 
 
 class Years:
@@ -98,6 +115,11 @@ class Years:
             cluster.register(broker)
         for _ in range(cluster.size.topics):
             cluster.create(cluster.new_name())
+
+    def end(self) -> None:
+        """All topics are deleted."""
+        for name in self.cluster.names():
+            self.cluster.delete(name)
 
     def step(self) -> None:
         """Half a day passes on average, then a random event happens."""

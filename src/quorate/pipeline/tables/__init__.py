@@ -5,8 +5,9 @@
     cluster           brokers, controllers, voters
     settings          configs, features, quotas, producer ids
     security          ACLs, SCRAM users, delegation tokens
+    expressions       what declarations compute from records
+    kinds             the Arrow types of declared columns
     events            the table of all records
-    intervals         computes the history of an entity from its declaration
     schema            the versions of the tables' schema, and the steps between them
     lake              the Delta tables in a directory
     session_settings  settings of a Spark session for a while

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule
+from quorate.pipeline.tables.expressions import but, constant, named, ordered, time_of, unless_empty
 
 _END_POINTS: Final = Column(
     "end_points",
@@ -52,13 +53,13 @@ BROKERS: Final = Entity(
                 "rack": f"{_REGISTERED}.rack",
                 "fenced": f"{_REGISTERED}.fenced",
                 "in_controlled_shutdown": f"{_REGISTERED}.in_controlled_shutdown",
-                "start_time": f"timestamp_millis(nullif({_REGISTERED}.start_time_ms, 0))",
+                "start_time": time_of(but(f"{_REGISTERED}.start_time_ms", 0)),
                 "broker_epoch": f"{_REGISTERED}.broker_epoch",
                 "incarnation_id": f"{_REGISTERED}.incarnation_id",
-                "log_dirs": f"array_sort({_REGISTERED}.log_dirs)",
+                "log_dirs": ordered(f"{_REGISTERED}.log_dirs"),
                 "cordoned_log_dirs": f"{_REGISTERED}.cordoned_log_dirs",
                 "end_points": f"{_REGISTERED}.end_points",
-                "features": f"array_sort({_REGISTERED}.features)",
+                "features": ordered(f"{_REGISTERED}.features"),
             },
         ),
         Rule(
@@ -66,15 +67,17 @@ BROKERS: Final = Entity(
             Effect.CHANGES,
             {"broker_id": "broker_id"},
             {
-                "fenced": f"CASE {_CHANGED}.fenced WHEN 1 THEN true WHEN -1 THEN false END",
-                "in_controlled_shutdown": f"nullif({_CHANGED}.in_controlled_shutdown = 1, false)",
-                "log_dirs": f"if(size({_CHANGED}.log_dirs) > 0, array_sort({_CHANGED}.log_dirs), null)",
+                "fenced": named(f"{_CHANGED}.fenced", {1: True, -1: False}),
+                "in_controlled_shutdown": named(f"{_CHANGED}.in_controlled_shutdown", {1: True}),
+                "log_dirs": ordered(unless_empty(f"{_CHANGED}.log_dirs")),
                 "cordoned_log_dirs": f"{_CHANGED}.cordoned_log_dirs",
                 "end_points": f"{_CHANGED}.end_points",
             },
         ),
-        Rule("FENCE_BROKER_RECORD", Effect.CHANGES, {"broker_id": "broker_id"}, {"fenced": "true"}),
-        Rule("UNFENCE_BROKER_RECORD", Effect.CHANGES, {"broker_id": "broker_id"}, {"fenced": "false"}),
+        Rule("FENCE_BROKER_RECORD", Effect.CHANGES, {"broker_id": "broker_id"}, {"fenced": constant(True)}),
+        Rule(
+            "UNFENCE_BROKER_RECORD", Effect.CHANGES, {"broker_id": "broker_id"}, {"fenced": constant(False)}
+        ),
         Rule("UNREGISTER_BROKER_RECORD", Effect.CLOSES, {"broker_id": "broker_id"}),
     ),
 )
@@ -105,7 +108,7 @@ CONTROLLERS: Final = Entity(
                 "incarnation_id": f"{_CONTROLLER}.incarnation_id",
                 "zk_migration_ready": f"{_CONTROLLER}.zk_migration_ready",
                 "end_points": f"{_CONTROLLER}.end_points",
-                "features": f"array_sort({_CONTROLLER}.features)",
+                "features": ordered(f"{_CONTROLLER}.features"),
             },
         ),
         Rule("UNREGISTER_CONTROLLER_RECORD", Effect.CLOSES, {"controller_id": "broker_id"}),

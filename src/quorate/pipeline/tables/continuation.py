@@ -7,13 +7,19 @@ offset at which lake and source differ is found by bisection.
 
 from __future__ import annotations
 
-from pyspark.sql import Row
+from typing import Final
+
+import pyarrow as pa
 from pyspark.sql import functions as f
 
+from quorate.dataclass import dataclass
 from quorate.pipeline.lake_source import Extent, Mark, Source
+from quorate.pipeline.storage.data_files import read_groups
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import ABORT, BEGIN, END, EVENTS
-from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report
+from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report, overlapping
+
+_COLUMNS: Final = ("offset", "cluster_id", "epoch", "timestamp", "snapshot")
 
 
 def continuation(lake: Lake, source: Source, cluster: str, extent: Extent, report: Report) -> Progress:
@@ -34,7 +40,8 @@ def continuation(lake: Lake, source: Source, cluster: str, extent: Extent, repor
             f"{progress.end - 1}: the log was formatted anew, or this copy of it is behind"
         )
     last = progress.end - 1
-    applied = _record(lake, cluster, last)
+    written, known = lake.last_records.get(cluster, (None, None))
+    applied = known if written == progress else _record(lake, cluster, last)
     _check_cluster(source, cluster, applied)
     if _agree(source, applied):
         return progress
@@ -46,17 +53,35 @@ def continuation(lake: Lake, source: Source, cluster: str, extent: Extent, repor
     return _take_back(lake, cluster, start)
 
 
-def _record(lake: Lake, cluster: str, offset: int) -> Row | None:
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record in the lake."""
+
+    offset: int
+    cluster_id: str | None
+    mark: Mark
+    in_snapshot: bool
+
+    @classmethod
+    def last_of(cls, events: pa.Table) -> Record:
+        """The last one of some events."""
+        row = events.select(_COLUMNS).slice(events.num_rows - 1).to_pylist()[0]
+        mark = Mark(row["epoch"], round(row["timestamp"].timestamp() * 1000))
+        return cls(row["offset"], row["cluster_id"], mark, row["snapshot"] is not None)
+
+
+def _record(lake: Lake, cluster: str, offset: int) -> Record | None:
     """The record at an offset in the lake, or of the snapshot that ends there."""
-    events = lake.read(EVENTS, cluster).where(f.col("offset") == offset)
-    return events.select(
-        "offset", "cluster_id", "epoch", f.unix_millis("timestamp").alias("ms"), "snapshot"
-    ).first()
+    place = lake.place(EVENTS, cluster)
+    for file in lake.files(EVENTS, cluster, overlapping(offset, offset + 1)):
+        for group in read_groups(place, file.path, _COLUMNS, offset, offset + 1):
+            return Record.last_of(group)
+    return None
 
 
-def _check_cluster(source: Source, cluster: str, applied: Row | None) -> None:
+def _check_cluster(source: Source, cluster: str, applied: Record | None) -> None:
     """Raises LakeError if the source is of a cluster with another id."""
-    here, there = None if applied is None else applied["cluster_id"], source.cluster_id()
+    here, there = None if applied is None else applied.cluster_id, source.cluster_id()
     if None not in (here, there) and here != there:
         raise LakeError(
             f"cluster {cluster} of this lake has the id {here}, but the source is of cluster {there}: "
@@ -64,12 +89,12 @@ def _check_cluster(source: Source, cluster: str, applied: Row | None) -> None:
         )
 
 
-def _agree(source: Source, applied: Row | None) -> bool:
+def _agree(source: Source, applied: Record | None) -> bool:
     """Whether the source has the same record as the lake, as far as both have one."""
-    if applied is None or applied["snapshot"] is not None:
+    if applied is None or applied.in_snapshot:
         return True
-    there = source.mark(applied["offset"])
-    return there is None or Mark(applied["epoch"], applied["ms"]) == there
+    there = source.mark(applied.offset)
+    return there is None or applied.mark == there
 
 
 def _first_difference(lake: Lake, source: Source, cluster: str, last: int) -> int:
@@ -113,6 +138,8 @@ def _first_difference(lake: Lake, source: Source, cluster: str, last: int) -> in
 def _take_back(lake: Lake, cluster: str, start: int) -> Progress:
     """Removes what all tables have of the records from an offset on. The events come last, so that a run that
     is killed meanwhile begins again."""
+    lake.last_records.pop(cluster, None)
+    lake.seen.pop(cluster, None)
     found = {name: lake.progress(name, cluster) for name in (*ENTITIES, EVENTS)}
     generation = max([progress.generation for progress in found.values()]) + 1
     ends = f.col("valid_to_offset")

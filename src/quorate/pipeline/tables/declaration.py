@@ -1,7 +1,7 @@
 """The declaration of an entity: its columns, and what each record type does to it.
 
-A declaration is data. `quorate.pipeline.tables.intervals` computes the history of any entity from its
-declaration. All expressions are Spark SQL over the columns of the table `events`.
+A declaration is data. `quorate.pipeline.history` computes the history of any entity from its
+declaration. `quorate.pipeline.tables.expressions` has the functions over the columns of the table `events`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
+from quorate.pipeline.tables.expressions import Expression
 
 
 class Effect(StrEnum):
@@ -45,16 +46,16 @@ class Rule:
     record: str
     """The record type, as in the column `type`."""
     effect: Effect
-    key: Mapping[str, str]
+    key: Mapping[str, Expression]
     """The key of the entity. If key columns are missing, the record has its effect on every entity that
     agrees with it in the others."""
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Expression] = field(default_factory=dict)
     """The new values. Null in a record that changes an entity leaves the column as it is."""
-    adds: Mapping[str, str] = field(default_factory=dict)
+    adds: Mapping[str, Expression] = field(default_factory=dict)
     """What a record that changes an entity adds to a column."""
     adds_if_changed: bool = False
     """Whether `adds` holds only for entities of which the record changes a value."""
-    where: str | None = None
+    where: Expression | None = None
     """The records of this type that the rule is for."""
     each: str | None = None
     """An array in the record of which each element is an entity, named `each` in the other expressions."""
@@ -69,7 +70,7 @@ class Entity:
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
     rules: tuple[Rule, ...]
-    derived: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[str, Expression] = field(default_factory=dict)
     """Columns whose final values are computed from the other columns."""
     names_topics: bool = False
     """Whether the expressions need both `topic_id` and `topic_name` of records that have only one of them.

@@ -14,12 +14,15 @@ It has no secrets: credentials are left out, and the values of passwords among t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as f
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
+from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.columns import (
     ATTRIBUTION_COLUMNS,
     COMMITTED,
@@ -29,6 +32,8 @@ from quorate.pipeline.datasource.columns import (
     select,
     struct_kind,
 )
+from quorate.pipeline.decoder.arrays import arrow_type
+from quorate.pipeline.history.codes import Flags, Numbers, flags
 
 EVENTS: Final = "events"
 EFFECTIVE: Final = "effective_offset"
@@ -39,9 +44,6 @@ MARKERS: Final = (BEGIN, END, ABORT)
 """The records that begin and end transactions."""
 MARKER_COLUMNS: Final = "offset,type,snapshot"
 """The option `columns` of the data source with which they are read."""
-
-_BUCKET: Final = 1024
-"""Offsets in so many are near each other."""
 
 QUORUM: Final = ("LEADER_CHANGE", "KRAFT_VOTERS")
 """The records of the quorum itself. They do not expire: there are few of them, and who the voters and the active
@@ -67,48 +69,77 @@ def _source_columns() -> list[str]:
 SOURCE_COLUMNS: Final = ",".join(_source_columns())
 """The option `columns` of the data source with which the rows are read."""
 
+_SELECTION: Final = select(SOURCE_COLUMNS)
+EVENT_DDL: Final = f"`cluster_id` string, `{EFFECTIVE}` bigint, {_SELECTION.ddl()}"
+"""The columns in Spark's notation, without `cluster`."""
+
+EVENT_SCHEMA: Final = pa.schema(
+    [
+        ("cluster_id", pa.string()),
+        (EFFECTIVE, pa.int64()),
+        *[(name, arrow_type(_SELECTION.kind(name))) for name in _SELECTION.columns],
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """The transactions of a range of the log, in its order."""
+
+    begin: Numbers
+    """The offset at which each one begins."""
+    end: Numbers
+    """The offset of the marker that follows."""
+    applied: Flags
+    """Whether that ends it, and does not abort it."""
+
+    @classmethod
+    def of(cls, offsets: Numbers, kinds: Sequence[str]) -> Transactions:
+        """Those of the markers at some offsets."""
+        order = np.argsort(offsets, kind="stable")
+        at, found = offsets[order], np.array(kinds, object)[order]
+        begins = np.flatnonzero(found[:-1] == BEGIN)
+        return cls(at[begins], at[begins + 1], found[begins + 1] == END)
+
+    def effective(self, offsets: Numbers, in_log: Flags) -> pa.Array:
+        """The offset at which each record takes effect, of those that are `in_log` and no control records."""
+        if not len(self.begin):
+            return pa.array(offsets)
+        place = np.searchsorted(self.begin, offsets, "left") - 1
+        inside = in_log & (place >= 0) & (offsets < self.end[place])
+        found = np.where(inside, self.end[place], offsets)
+        return pa.array(found, mask=inside & ~self.applied[place])
+
+
+NO_TRANSACTIONS: Final = Transactions(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
 
 def to_events(
-    rows: DataFrame, cluster: str, cluster_id: str | None, markers: DataFrame | None = None
-) -> DataFrame:
-    """The rows of the data source as rows of this table. They must not begin or end inside of a transaction.
-    `markers` are the offsets and types of the records that begin and end transactions, if there may be any."""
-    hidden = f.col("key").rlike(_IS_PASSWORD) & (f.col("type") == "CONFIG_RECORD")
-    found = rows.withColumns(
-        {
-            "cluster": f.lit(cluster),
-            "cluster_id": f.lit(cluster_id).cast("string"),
-            "value": f.when(hidden & f.col("value").isNotNull(), _HIDDEN).otherwise(f.col("value")),
-            "config_record": f.when(
-                hidden & f.col("config_record.value").isNotNull(),
-                f.col("config_record").withField("value", f.lit(_HIDDEN)),
-            ).otherwise(f.col("config_record")),
-        }
-    )
-    found = found.withColumn(EFFECTIVE, f.col("offset")) if markers is None else _effective(found, markers)
-    return found.select("cluster", "cluster_id", EFFECTIVE, *select(SOURCE_COLUMNS).columns)
+    rows: pa.RecordBatch, cluster_id: str | None, transactions: Transactions = NO_TRANSACTIONS
+) -> pa.RecordBatch:
+    """The rows of the data source as rows of this table, without the column `cluster`. They must not begin or end inside
+    of a transaction that `transactions` lacks."""
+    columns = {name: rows.column(place) for place, name in enumerate(rows.schema.names)}
+    _hide_passwords(columns)
+    in_log = flags(pc.and_(pc.is_null(columns["snapshot"]), pc.invert(columns["control"])))
+    columns["cluster_id"] = pa.repeat(pa.scalar(cluster_id, pa.string()), rows.num_rows)
+    columns[EFFECTIVE] = transactions.effective(columns["offset"].to_numpy(), in_log)
+    return pa.RecordBatch.from_arrays([columns[name] for name in EVENT_SCHEMA.names], schema=EVENT_SCHEMA)
 
 
-def _effective(rows: DataFrame, markers: DataFrame) -> DataFrame:
-    """Adds the offset at which each record takes effect. One task orders the markers of the transactions. Each record
-    is compared with the few transactions that are near it, not with all."""
-    order = Window.orderBy("offset")
-    bucket = f.expr(f"offset div {_BUCKET}")
-    spans = (
-        markers.where(f.col("type").isin(*MARKERS) & f.col("snapshot").isNull())
-        .select("offset", "type")
-        .withColumns({"end": f.lead("offset").over(order), "ended_by": f.lead("type").over(order)})
-        .where(f.col("type") == BEGIN)
-        .select(f.col("offset").alias("begin"), "end", "ended_by")
-        .withColumn("near", f.explode(f.expr(f"sequence(begin div {_BUCKET}, end div {_BUCKET})")))
+def _hide_passwords(columns: dict[str, pa.Array]) -> None:
+    """Replaces the values of configurations that are passwords."""
+    configs = pc.equal(columns["type"], "CONFIG_RECORD")
+    if not pc.any(configs).as_py():
+        return
+    hidden = pc.and_(configs, pc.match_substring_regex(pc.if_else(configs, columns["key"], ""), _IS_PASSWORD))
+    hidden = pc.and_(pc.fill_null(hidden, False), pc.is_valid(columns["value"]))
+    if not pc.any(hidden).as_py():
+        return
+    columns["value"] = pc.if_else(hidden, _HIDDEN, columns["value"])
+    record = columns["config_record"]
+    fields = {inner.name: pc.struct_field(record, inner.name) for inner in record.type}
+    fields["value"] = pc.if_else(hidden, _HIDDEN, fields["value"])
+    columns["config_record"] = pa.StructArray.from_arrays(
+        list(fields.values()), fields=list(record.type), mask=pc.is_null(record)
     )
-    inside = (
-        (bucket == f.col("near"))
-        & (f.col("offset") > f.col("begin"))
-        & (f.col("offset") < f.col("end"))
-        & ~f.col("control")
-        & f.col("snapshot").isNull()
-    )
-    found = rows.join(f.broadcast(spans), inside, "left")
-    effective = f.when(f.col("begin").isNull(), f.col("offset")).when(f.col("ended_by") == END, f.col("end"))
-    return found.withColumn(EFFECTIVE, effective).drop("begin", "end", "ended_by", "near")

@@ -7,23 +7,28 @@ skipped, and of two writers at the same time one fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from pyspark import sql
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
+from quorate.pipeline.directories.files import is_remote
+from quorate.pipeline.storage.commits import Transaction, commit_of, files_of, versions_of
+from quorate.pipeline.storage.data_files import DataFile, Place
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import CLUSTER, VALIDITY, Column, Entity
-from quorate.pipeline.tables.events import EVENTS, QUORUM
+from quorate.pipeline.tables.events import EVENT_DDL, EVENTS, QUORUM
 
 SCHEMA: Final = 2
 """The version of the tables' schema, which is a part of the application ids. `schema` has the steps to it."""
 
 _APPLICATION: Final = "quorate-tables"
 _EXPIRY: Final = "quorate-expired"
+_HADOOP: Final = "spark.hadoop."
 _OFFSET_BITS: Final = 46
 """The bits of an offset in a version of 63 bits. A log of 10**13 records has fewer."""
 
@@ -69,10 +74,23 @@ class Progress(NamedTuple):
 class _State(NamedTuple):
     """A version of a table."""
 
-    exists: bool
+    commit: tuple[int, int]
+    """Its number, -1 before the first one, and the time of its file."""
     size_bytes: int
-    versions: dict[str, int]
+    versions: Mapping[str, int]
     """For each application, the version of its last transaction."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table exists."""
+        return self.commit[0] >= 0
+
+
+class Changes(NamedTuple):
+    """What a commit changes of the files of a table."""
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
 
 
 class Lake:
@@ -82,6 +100,14 @@ class Lake:
         self.spark = spark
         self.folder = _absolute(spark, folder.rstrip("/"))
         self._pinned: dict[str, _State] | None = None
+        self._known: dict[str, _State] = {}
+        """The states that were read last. Delta takes long to read one."""
+        self.open_files: dict[str, tuple[tuple[int, int], list[DataFile]]] = {}
+        """What `histories` knows of the files of a table after a commit."""
+        self.last_records: dict[str, tuple[Progress, Any]] = {}
+        """The last record of each cluster that this object has written, and the progress with it."""
+        self.seen: dict[str, Any] = {}
+        """What `news` knows of the events of each cluster that most tables need not look at again."""
 
     def path(self, table: str) -> str:
         """The directory of a table."""
@@ -148,11 +174,11 @@ class Lake:
         found = None if pinned is None else pinned.get(table)
         if found is None:
             snapshot = self.snapshot(table)
-            exists = bool(snapshot.version() >= 0)
-            lines = snapshot.transactions().mkString("\n").splitlines() if exists else []
-            pairs = [line.rpartition(" -> ") for line in lines]
-            versions = {name: int(version) for name, _, version in pairs}
-            found = _State(exists, int(snapshot.sizeInBytes()) if exists else 0, versions)
+            commit = commit_of(snapshot)
+            found = self._known.get(table)
+            if found is None or found.commit != commit:
+                found = _read_state(snapshot, commit)
+            self._known[table] = found
             if pinned is not None:
                 pinned[table] = found
         return found
@@ -181,6 +207,61 @@ class Lake:
         found = self.spark.read.format("delta").load(self.path(table))
         return found if cluster is None else found.where(f.col("cluster") == cluster)
 
+    def place(self, table: str, cluster: str) -> Place:
+        """Where the files of a cluster in a table are."""
+        properties: dict[str, str] = {}
+        if is_remote(self.folder):
+            given = self.spark.sparkContext.getConf().getAll()
+            properties = {n.removeprefix(_HADOOP): v for n, v in given if n.startswith(_HADOOP)}
+        return Place(self.path(table), cluster, statistics(table), properties)
+
+    def begin(self, table: str, cluster: str, expected: Progress, schema: int = SCHEMA) -> Transaction:
+        """Begins a transaction of a table. Raises LakeConflictError if its progress is not the expected one."""
+        name = application(cluster, schema)
+        found = Transaction(self.spark, self.path(table), name)
+        known = self._known.get(table)
+        if known is None or known.commit != found.begun_at:
+            known = self._known[table] = _read_state(found.snapshot, found.begun_at)
+        if known.versions.get(name, 0) != expected.version:
+            self._forget(table)
+            raise LakeConflictError(f"another run has written to {self.path(table)} meanwhile")
+        return found
+
+    def files(self, table: str, cluster: str, where: str = "true") -> list[DataFile]:
+        """The files of a cluster in a table."""
+        return files_of(self.spark, self.snapshot(table), cluster, where)
+
+    def commit(
+        self,
+        table: str,
+        cluster: str,
+        transaction: Transaction,
+        changes: Changes,
+        progress: Progress,
+    ) -> tuple[int, int]:
+        """Adds and removes files of a cluster, and sets the progress, in one commit. Returns its number and the time of
+        its file. Raises LakeConflictError if another run has committed since the transaction began."""
+        try:
+            with conflicts():
+                if transaction.version < 0 or self.schemas(table).get(cluster) != SCHEMA:
+                    transaction.set_schema(
+                        table_schema(table),
+                        {"delta.dataSkippingStatsColumns": ",".join(statistics(table))},
+                    )
+                text = f"{cluster}: applied up to offset {progress.end - 1}"
+                before = self._known.get(table)
+                version = transaction.commit(changes.added, changes.removed, text, progress.version)
+        finally:
+            self._forget(table)
+        commit = commit_of(self.snapshot(table))
+        follows = before is not None and before.commit == transaction.begun_at
+        if before is not None and follows and commit[0] == version == transaction.version + 1:
+            versions = {**before.versions, transaction.application: progress.version}
+            size = sum([file.size_bytes for file in changes.added])
+            size -= sum([file.size_bytes for file in changes.removed])
+            self._known[table] = _State(commit, before.size_bytes + size, versions)
+        return commit
+
     def replace(
         self,
         table: str,
@@ -200,20 +281,16 @@ class Lake:
             if self.schemas(table).get(cluster) != schema:
                 writer = writer.option("mergeSchema", "true")
         else:
-            statistics = "offset,timestamp,type" if table == EVENTS else "valid_from_offset,valid_to_offset"
             # If another run has created the table meanwhile, these rows would double its own.
             writer = writer.mode("errorifexists").partitionBy("cluster")
-            writer = writer.option("delta.dataSkippingStatsColumns", statistics)
+            writer = writer.option("delta.dataSkippingStatsColumns", ",".join(statistics(table)))
         writer = writer.option("userMetadata", f"{cluster}: applied up to offset {progress.end - 1}")
         self._commit(writer, table, application(cluster, schema), progress.version)
 
     def advance(self, table: str, cluster: str, progress: Progress, schema: int = SCHEMA) -> None:
         """Sets the progress of a table of which no row changes."""
-        if not self.exists(table):
-            self.replace(table, cluster, self.read(table), "false", progress, schema)
-            return
-        writer = self.read(table).limit(0).write.format("delta").mode("append")
-        self._commit(writer, table, application(cluster, schema), progress.version)
+        expected = self.progress(table, cluster, schema)
+        self.commit(table, cluster, self.begin(table, cluster, expected, schema), Changes(), progress)
 
     def expire(self, cluster: str, offset: int) -> None:
         """Removes the events before an offset, except those of the quorum."""
@@ -230,8 +307,17 @@ class Lake:
             with conflicts():
                 writer.save(self.path(table))
         finally:
-            if self._pinned is not None:
-                self._pinned.pop(table, None)
+            self._forget(table)
+
+    def _forget(self, table: str) -> None:
+        if self._pinned is not None:
+            self._pinned.pop(table, None)
+
+
+def _read_state(snapshot: Any, commit: tuple[int, int]) -> _State:
+    if commit[0] < 0:
+        return _State(commit, 0, {})
+    return _State(commit, int(snapshot.sizeInBytes()), versions_of(snapshot))
 
 
 def _absolute(spark: SparkSession, folder: str) -> str:
@@ -258,6 +344,34 @@ def literal(text: str) -> str:
 def entity_columns(entity: Entity) -> tuple[Column, ...]:
     """The columns of an entity's table."""
     return (CLUSTER, *entity.key, *entity.columns, *VALIDITY)
+
+
+def statistics(table: str) -> tuple[str, ...]:
+    """The columns of a table by which files are skipped."""
+    return ("offset", "timestamp", "type") if table == EVENTS else ("valid_from_offset", "valid_to_offset")
+
+
+def table_schema(table: str) -> StructType:
+    """The columns of a table."""
+    if table == EVENTS:
+        return _parsed(f"`{CLUSTER.name}` {CLUSTER.kind}, {EVENT_DDL}")
+    columns = entity_columns(ENTITIES[table])
+    found = _parsed(", ".join([f"`{column.name}` {column.kind}" for column in columns]))
+    for field, column in zip(found.fields, columns, strict=True):
+        field.metadata = {"comment": column.meaning}
+    return found
+
+
+def _parsed(ddl: str) -> StructType:
+    found: Any = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
+
+
+def overlapping(start: int, end: int) -> str:
+    """The condition of files of events that may have records of a range of offsets."""
+    least, greatest = (f"bigint(get_json_object(stats, '$.{kind}Values.offset'))" for kind in ("min", "max"))
+    return f"coalesce({greatest} >= {start} AND {least} < {end}, true)"
 
 
 def commented(value: sql.Column, column: Column) -> sql.Column:

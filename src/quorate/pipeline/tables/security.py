@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from quorate.admin.types import AclOperation, AclPermissionType, PatternType, ResourceType
-from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule, named
+from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule
+from quorate.pipeline.tables.expressions import Expression, named, time_of
 
 _ACL: Final = "access_control_entry_record"
 
@@ -28,13 +29,13 @@ ACLS: Final = Entity(
             Effect.OPENS,
             {"acl_id": f"{_ACL}.id"},
             {
-                "resource_type": named(f"{_ACL}.resource_type", ResourceType),
+                "resource_type": named(f"{_ACL}.resource_type", ResourceType, others=True),
                 "resource_name": f"{_ACL}.resource_name",
-                "pattern_type": named(f"{_ACL}.pattern_type", PatternType),
+                "pattern_type": named(f"{_ACL}.pattern_type", PatternType, others=True),
                 "principal": f"{_ACL}.principal",
                 "host": f"{_ACL}.host",
-                "operation": named(f"{_ACL}.operation", AclOperation),
-                "permission_type": named(f"{_ACL}.permission_type", AclPermissionType),
+                "operation": named(f"{_ACL}.operation", AclOperation, others=True),
+                "permission_type": named(f"{_ACL}.permission_type", AclPermissionType, others=True),
             },
         ),
         Rule(
@@ -46,9 +47,9 @@ ACLS: Final = Entity(
 )
 
 
-def _credential(record: str) -> dict[str, str]:
-    names = f"CASE {record}.mechanism WHEN 1 THEN 'SCRAM-SHA-256' WHEN 2 THEN 'SCRAM-SHA-512' END"
-    return {"user": f"{record}.name", "mechanism": f"coalesce({names}, string({record}.mechanism))"}
+def _credential(record: str) -> dict[str, Expression]:
+    names = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+    return {"user": f"{record}.name", "mechanism": named(f"{record}.mechanism", names, others=True)}
 
 
 SCRAM_USERS: Final = Entity(
@@ -97,9 +98,9 @@ TOKENS: Final = Entity(
                 "owner": f"{_TOKEN}.owner",
                 "requester": f"{_TOKEN}.requester",
                 "renewers": f"{_TOKEN}.renewers",
-                "issue_time": f"timestamp_millis({_TOKEN}.issue_timestamp)",
-                "max_time": f"timestamp_millis({_TOKEN}.max_timestamp)",
-                "expiration_time": f"timestamp_millis({_TOKEN}.expiration_timestamp)",
+                "issue_time": time_of(f"{_TOKEN}.issue_timestamp"),
+                "max_time": time_of(f"{_TOKEN}.max_timestamp"),
+                "expiration_time": time_of(f"{_TOKEN}.expiration_timestamp"),
             },
         ),
         Rule(

@@ -5,6 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule
+from quorate.pipeline.tables.expressions import (
+    Expression,
+    both,
+    constant,
+    differs,
+    equal,
+    is_null,
+    is_set,
+    negated,
+    only_if,
+    ordered,
+)
 
 _CONFIG_KEY: Final = {"resource_type": "resource_type", "resource_name": "resource_name", "key": "key"}
 
@@ -25,12 +37,14 @@ CONFIGS: Final = Entity(
             "CONFIG_RECORD",
             Effect.OPENS,
             _CONFIG_KEY,
-            {"value": "value", "topic_id": "if(resource_type = 'TOPIC', topic_id, null)"},
-            where="value IS NOT NULL",
+            {"value": "value", "topic_id": only_if(equal("resource_type", "TOPIC"), "topic_id")},
+            where=is_set("value"),
         ),
-        Rule("CONFIG_RECORD", Effect.CLOSES, _CONFIG_KEY, where="value IS NULL"),
+        Rule("CONFIG_RECORD", Effect.CLOSES, _CONFIG_KEY, where=is_null("value")),
         Rule(
-            "REMOVE_TOPIC_RECORD", Effect.CLOSES, {"resource_type": "'TOPIC'", "resource_name": "topic_name"}
+            "REMOVE_TOPIC_RECORD",
+            Effect.CLOSES,
+            {"resource_type": constant("TOPIC"), "resource_name": "topic_name"},
         ),
     ),
     names_topics=True,
@@ -49,19 +63,22 @@ FEATURES: Final = Entity(
             Effect.OPENS,
             {"feature": "key"},
             {"level": _LEVEL},
-            where=f"{_LEVEL} <> 0 AND key <> 'kraft.version'",
+            where=both(differs(_LEVEL, 0), differs("key", "kraft.version")),
         ),
-        Rule("FEATURE_LEVEL_RECORD", Effect.CLOSES, {"feature": "key"}, where=f"{_LEVEL} = 0"),
+        Rule("FEATURE_LEVEL_RECORD", Effect.CLOSES, {"feature": "key"}, where=equal(_LEVEL, 0)),
         Rule(
             "KRAFT_VERSION",
             Effect.OPENS,
-            {"feature": "'kraft.version'"},
+            {"feature": constant("kraft.version")},
             {"level": "kraft_version.kraft_version"},
         ),
     ),
 )
 
-_QUOTA_KEY: Final = {"entity": "array_sort(client_quota_record.entity)", "key": "client_quota_record.key"}
+_QUOTA_KEY: Final[dict[str, Expression]] = {
+    "entity": ordered("client_quota_record.entity"),
+    "key": "client_quota_record.key",
+}
 
 QUOTAS: Final = Entity(
     "quotas",
@@ -81,7 +98,7 @@ QUOTAS: Final = Entity(
             Effect.OPENS,
             _QUOTA_KEY,
             {"value": "client_quota_record.value"},
-            where="NOT client_quota_record.remove",
+            where=negated("client_quota_record.remove"),
         ),
         Rule("CLIENT_QUOTA_RECORD", Effect.CLOSES, _QUOTA_KEY, where="client_quota_record.remove"),
     ),
@@ -100,7 +117,7 @@ PRODUCER_IDS: Final = Entity(
         Rule(
             "PRODUCER_IDS_RECORD",
             Effect.OPENS,
-            {"block": "'newest'"},
+            {"block": constant("newest")},
             {
                 "next_producer_id": "producer_ids_record.next_producer_id",
                 "broker_id": "producer_ids_record.broker_id",

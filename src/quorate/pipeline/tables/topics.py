@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule
+from quorate.pipeline.tables.expressions import (
+    NO_NUMBERS,
+    Function,
+    but,
+    constant,
+    differs,
+    equal,
+    first_of,
+    named,
+)
 
 TOPIC_ID: Final = Column("topic_id", "string", "the topic's id; a topic created anew has another one")
 
@@ -20,9 +34,8 @@ TOPICS: Final = Entity(
 )
 
 _KEY: Final = {"topic_id": "topic_id", "partition": "partition"}
-_NONE: Final = "cast(array() AS array<int>)"
 _NO_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-_CLEARED: Final = {"elr": _NONE, "last_known_elr": _NONE}
+_CLEARED: Final = {"elr": NO_NUMBERS, "last_known_elr": NO_NUMBERS}
 _SHARED: Final = {
     "replicas": "replicas",
     "directories": "directories",
@@ -33,6 +46,22 @@ _SHARED: Final = {
     "last_known_elr": "last_known_elr",
 }
 """The columns that PartitionRecord and PartitionChangeRecord both have as fields."""
+
+
+def _directories(found: Any, replicas: Any) -> Any:
+    """The directory of each replica. Without directories, or if all of them are MIGRATING, each replica has the directory
+    MIGRATING."""
+    assigned = np.zeros(len(found), np.bool_)
+    others = pc.not_equal(pc.list_flatten(found), _NO_DIRECTORY).to_numpy(zero_copy_only=False)
+    assigned[pc.list_parent_indices(found).to_numpy()[others]] = True
+    migrating = ~assigned & pc.is_valid(found).to_numpy(zero_copy_only=False)
+    if not migrating.any():
+        return found
+    sizes = pc.fill_null(pc.list_value_length(replicas), 0).to_numpy()
+    ends = np.concatenate([[0], np.cumsum(np.where(migrating, sizes, 0))]).astype(np.int32)
+    filled = pa.ListArray.from_arrays(ends, pa.repeat(_NO_DIRECTORY, int(ends[-1])))
+    return pc.if_else(pa.array(migrating), filled.cast(found.type), found)
+
 
 PARTITIONS: Final = Entity(
     "partitions",
@@ -65,8 +94,8 @@ PARTITIONS: Final = Entity(
             {
                 "topic": "topic_name",
                 **{column: f"partition_record.{name}" for column, name in _SHARED.items()},
-                "elr": f"coalesce(partition_record.eligible_leader_replicas, {_NONE})",
-                "last_known_elr": f"coalesce(partition_record.last_known_elr, {_NONE})",
+                "elr": first_of("partition_record.eligible_leader_replicas", NO_NUMBERS),
+                "last_known_elr": first_of("partition_record.last_known_elr", NO_NUMBERS),
                 "leader": "partition_record.leader",
                 "leader_recovery_state": "partition_record.leader_recovery_state",
                 "leader_epoch": "partition_record.leader_epoch",
@@ -79,35 +108,36 @@ PARTITIONS: Final = Entity(
             _KEY,
             {
                 **{column: f"partition_change_record.{name}" for column, name in _SHARED.items()},
-                "leader": "nullif(partition_change_record.leader, -2)",
-                "leader_recovery_state": "nullif(partition_change_record.leader_recovery_state, -1)",
+                "leader": but("partition_change_record.leader", -2),
+                "leader_recovery_state": but("partition_change_record.leader_recovery_state", -1),
             },
-            adds={"leader_epoch": "if(partition_change_record.leader = -2, 0, 1)", "partition_epoch": "1"},
+            adds={
+                "leader_epoch": named(equal("partition_change_record.leader", -2), {True: 0, False: 1}),
+                "partition_epoch": constant(1),
+            },
         ),
         Rule(
             "CLEAR_ELR_RECORD",
             Effect.CHANGES,
             {"topic_id": "topic_id"},
             _CLEARED,
-            adds={"partition_epoch": "1"},
+            adds={"partition_epoch": constant(1)},
             adds_if_changed=True,
-            where="clear_elr_record.topic_name <> ''",
+            where=differs("clear_elr_record.topic_name", ""),
         ),
         Rule(
             "CLEAR_ELR_RECORD",
             Effect.CHANGES,
             {},
             _CLEARED,
-            adds={"partition_epoch": "1"},
+            adds={"partition_epoch": constant(1)},
             adds_if_changed=True,
-            where="clear_elr_record.topic_name = ''",
+            where=equal("clear_elr_record.topic_name", ""),
         ),
         Rule("REMOVE_TOPIC_RECORD", Effect.CLOSES, {"topic_id": "topic_id"}),
     ),
     derived={
-        # Without directories, or if all of them are MIGRATING, each replica has the directory MIGRATING.
-        "directories": f"if(forall(directories, d -> d = '{_NO_DIRECTORY}'), "
-        f"array_repeat('{_NO_DIRECTORY}', size(replicas)), directories)",
+        "directories": Function(("directories", "replicas"), _directories),
     },
     names_topics=True,
 )

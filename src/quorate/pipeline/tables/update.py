@@ -8,8 +8,7 @@ a range that is applied again changes nothing.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
@@ -18,27 +17,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.lake_source import FEW_RECORDS, Extent, Source, is_little
-from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.continuation import continuation
-from quorate.pipeline.tables.declaration import Entity
-from quorate.pipeline.tables.events import (
-    BEGIN,
-    EVENTS,
-    MARKER_COLUMNS,
-    MARKERS,
-    SOURCE_COLUMNS,
-    to_events,
+from quorate.pipeline.applying.arrivals import Arrival, Markers, find_markers, write_events
+from quorate.pipeline.applying.histories import (
+    LITTLE_BYTES,
+    Events,
+    Table,
+    joined_by_tasks,
+    joined_here,
+    topic_files,
+    topic_names,
 )
-from quorate.pipeline.tables.intervals import Batch, intervals
+from quorate.pipeline.applying.news import News
+from quorate.pipeline.history.steps import Records
+from quorate.pipeline.lake_source import Extent, Source
+from quorate.pipeline.tables import ENTITIES
+from quorate.pipeline.tables.continuation import Record, continuation
+from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import (
+    Changes,
     Lake,
     LakeConflictError,
     LakeError,
     Progress,
     Report,
-    commented,
-    entity_columns,
 )
 from quorate.pipeline.tables.schema import migrate
 from quorate.pipeline.tables.session_settings import LITTLE_WORK, settings
@@ -51,10 +53,6 @@ needs and the work that a kill loses."""
 ADVANCE_AFTER: Final = 100_000
 """A table that no record affects is left alone for so many records, because a commit costs more than to look at
 the types of these records again. Then it gets an empty commit, so that a run does not look at ever more of them."""
-
-LITTLE_BYTES: Final = 2 << 20
-"""A table up to this size is written as a whole: that takes less than to find the files with the rows that change, and
-to write what is left of these. It also remains one file."""
 
 _ATTEMPTS: Final = 5
 _THREADS: Final = 3
@@ -117,17 +115,13 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
             f"the snapshot up to offset {extent.snapshot - 1} gives the state"
         )
     while at < extent.end:
-        little = settings(lake.spark, LITTLE_WORK if is_little(extent) else {})
-        with little, _noticing_a_deletion(source, at, extent):
+        with settings(lake.spark, LITTLE_WORK), _noticing_a_deletion(source, at, extent):
             step = _step(lake, source, extent, at, chunk)
             if step is None:
                 break
-            part, transactions = step
-            rows = source.rows(lake.spark, part, SOURCE_COLUMNS)
-            markers = _markers(lake, source, part) if transactions else None
-            events = to_events(rows, name, cluster_id, markers)
-            lake.replace(EVENTS, name, events, f"offset >= {at}", progress._replace(end=part.end))
-        derive(lake, name, report)
+            part, markers = step
+            arrival = _arrive(lake, source, name, part, markers, progress._replace(end=at))
+        derive(lake, name, report, arrival=arrival)
         at = part.end
         extent = Extent(at, extent.end)
     if at == first:
@@ -151,192 +145,109 @@ def _noticing_a_deletion(source: Source, at: int, extent: Extent) -> Iterator[No
         ) from error
 
 
-def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tuple[Extent, bool] | None:
-    """The next records to apply, and whether they have transactions. Records of a transaction that has not
+def _arrive(
+    lake: Lake, source: Source, cluster: str, part: Extent, markers: Markers, progress: Progress
+) -> Arrival:
+    """Writes the records of a part to the events."""
+    transaction = lake.begin(EVENTS, cluster, progress)
+    arrival = write_events(lake.spark, source, part, progress.end, markers, lake.place(EVENTS, cluster))
+    done = progress._replace(end=part.end)
+    lake.commit(EVENTS, cluster, transaction, Changes(arrival.files), done)
+    lake.last_records.pop(cluster, None)
+    if arrival.rows is not None and arrival.rows.num_rows:
+        lake.last_records[cluster] = done, Record.last_of(arrival.rows)
+    return arrival
+
+
+def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tuple[Extent, Markers] | None:
+    """The next records to apply, and the markers of their transactions. Records of a transaction that has not
     ended are left for a later run. None if there are no others."""
     end = min(extent.end, extent.start + chunk)
     while True:
         part = Extent(extent.start, end, extent.snapshot)
-        begun, ended = _last_markers(lake, source, part)
+        markers = find_markers(lake.spark, source, part)
+        begun, ended = markers.last_begin, markers.last_end
         if begun is None or (ended is not None and ended > begun):
-            return (part, begun is not None) if part.end > at else None
+            return (part, markers) if part.end > at else None
         if begun > extent.start or extent.snapshot is not None:
-            return Extent(extent.start, begun, extent.snapshot), ended is not None
+            return Extent(extent.start, begun, extent.snapshot), markers.before(begun)
         if end == extent.end:
             return None
         end = min(extent.end, end + chunk)
 
 
-def _last_markers(lake: Lake, source: Source, part: Extent) -> tuple[int | None, int | None]:
-    """The offsets at which the last transaction begins, and at which the last one ends."""
-    batches = source.few(part, MARKER_COLUMNS, ",".join(MARKERS))
-    if batches is not None:
-        rows = [row for batch in batches for row in batch.to_pylist() if row["type"] in MARKERS]
-        begun = max([row["offset"] for row in rows if row["type"] == BEGIN], default=None)
-        return begun, max([row["offset"] for row in rows if row["type"] != BEGIN], default=None)
-    found = (
-        _markers(lake, source, part)
-        .where(f.col("snapshot").isNull() & f.col("type").isin(*MARKERS))
-        .agg(
-            f.max(f.when(f.col("type") == BEGIN, f.col("offset"))).alias("begun"),
-            f.max(f.when(f.col("type") != BEGIN, f.col("offset"))).alias("ended"),
-        )
-        .collect()[0]
-    )
-    return found["begun"], found["ended"]
-
-
-def _markers(lake: Lake, source: Source, part: Extent) -> DataFrame:
-    """The records that begin and end transactions. The columns of the others are not decoded."""
-    return source.rows(lake.spark, part, MARKER_COLUMNS, ",".join(MARKERS))
-
-
-def derive(lake: Lake, cluster: str, report: Report, *, every: bool = False) -> None:
+def derive(
+    lake: Lake, cluster: str, report: Report, *, every: bool = False, arrival: Arrival | None = None
+) -> None:
     """Computes the tables of all entities up to the offset that the events have applied. With `every`, those get a
-    commit, too, that no record affects. Raises LakeError if the events that a table needs have expired."""
+    commit, too, that no record affects. `arrival` has the records that were written last. Raises LakeError if the events
+    that a table needs have expired."""
     to = lake.progress(EVENTS, cluster)
     progress = {name: lake.progress(name, cluster) for name in ENTITIES}
-    behind = [name for name, found in progress.items() if found.end < to.end]
+    behind = {name: found for name, found in progress.items() if found.end < to.end}
     if not behind:
         return
     expired = lake.expired(cluster)
-    lost = [name for name in behind if progress[name].end < expired]
+    lost = [name for name, found in behind.items() if found.end < expired]
     if lost:
         raise LakeError(
             f"{', '.join(lost)} of cluster {cluster} in {lake.folder} have lost commits, and events before offset "
             f"{expired}, from which they would be computed again, have expired: restore these tables"
         )
-    start = min([progress[name].end for name in behind])
-    events = events_between(lake, cluster, start, to.end)
-    with settings(lake.spark, LITTLE_WORK if to.end - start <= ADVANCE_AFTER else {}):
-        found = _Range.of(lake, cluster, events, start)
-    affected = [name for name in behind if found.affects(ENTITIES[name], progress[name].end)]
-
-    def target(name: str) -> Progress:
-        return Progress(max(progress[name].generation, to.generation), to.end)
-
-    if affected:
-        start = min([progress[name].end for name in affected])
-        some, count = events.where(f.col("offset") >= start), to.end - start + found.in_snapshots
-        sizes = {name: lake.size_bytes(name) for name in affected}
-        whole = {name for name, size in sizes.items() if count <= FEW_RECORDS and size <= LITTLE_BYTES}
-        with _prepared(lake, some, count, max(sizes.values())) as prepared:
-
-            def compute(name: str) -> None:
-                part = _Part(prepared, found, progress[name].end, whole=name in whole)
-                _derive(lake, cluster, ENTITIES[name], part, target(name))
-
-            if TOPICS.name in affected:
-                compute(TOPICS.name)
-            with ThreadPoolExecutor(_THREADS) as pool:
-                for done in [pool.submit(compute, name) for name in affected if name != TOPICS.name]:
-                    done.result()
-    for name in behind:
-        if name not in affected and (every or to.end - progress[name].end > ADVANCE_AFTER):
-            lake.advance(name, cluster, target(name))
+    with settings(lake.spark, LITTLE_WORK):
+        news = News.of(lake, cluster, min([found.end for found in behind.values()]), to, arrival)
+        affected = [name for name, found in behind.items() if news.affects(ENTITIES[name], found.end)]
+        for names in ([TOPICS.name], [name for name in affected if name != TOPICS.name]):
+            _derive(lake, cluster, {name: progress[name] for name in names if name in affected}, news, to)
+        for name, found in behind.items():
+            if name not in affected and (every or to.end - found.end > ADVANCE_AFTER):
+                lake.advance(name, cluster, _target(found, to))
     report(f"{cluster}: applied up to offset {to.end - 1}")
 
 
-@contextmanager
-def _prepared(lake: Lake, events: DataFrame, records: int, size_bytes: int) -> Iterator[DataFrame]:
-    """Events that tables of some size need. Few ones stay in memory, because each table looks at them several times."""
-    if records > FEW_RECORDS:
-        yield events
+def _target(progress: Progress, to: Progress) -> Progress:
+    return Progress(max(progress.generation, to.generation), to.end)
+
+
+def _derive(lake: Lake, cluster: str, progress: Mapping[str, Progress], news: News, to: Progress) -> None:
+    """Computes the rows of some tables that the new events change, and commits them."""
+    if not progress:
         return
-    with settings(lake.spark, LITTLE_WORK if size_bytes <= LITTLE_BYTES else {}):
-        kept = events.persist()
-        try:
-            yield kept
-        finally:
-            kept.unpersist()
+    tables = {
+        name: Table.opened(lake, cluster, ENTITIES[name], found, resets=news.resets_after(found.end))
+        for name, found in progress.items()
+    }
+    starts = {name: news.read_from(ENTITIES[name], found.end) for name, found in progress.items()}
+    first = min(starts.values())
+    with_names = any(table.entity.names_topics for table in tables.values())
+    size = sum([table.changing_bytes for table in tables.values()])
+    if news.is_few(first) and size <= LITTLE_BYTES:
+        names = topic_names(lake, cluster, first) if with_names else None
+        records = {start: Records(news.rows(start)) for start in set(starts.values())}
 
+        def join(name: str) -> None:
+            changes = joined_here(tables[name], records[starts[name]], names)
+            tables[name].commit(lake, changes, _target(progress[name], to))
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A range of the events."""
-
-    last: dict[str, int]
-    """The last offset of each record type."""
-    last_reset: int
-    """The offset of the last snapshot that replaces records which the lake has applied, or -1."""
-    in_snapshots: int
-    """The number of records in snapshots."""
-
-    @classmethod
-    def of(cls, lake: Lake, cluster: str, events: DataFrame, start: int) -> _Range:
-        """Looks into the events from an offset on. Raises LakeError if some are missing."""
-        snapshot = f.col("snapshot")
-        rows = (
-            events.groupBy("type", f.when(f.col("type") == "SNAPSHOT_HEADER", snapshot).alias("header"))
-            .agg(
-                f.max("offset").alias("last"),
-                f.count("*").alias("rows"),
-                f.count(f.when(snapshot.isNull(), 1)).alias("records"),
-                f.min(f.when(snapshot.isNull(), f.col("offset"))).alias("log_first"),
-                f.max(f.when(snapshot.isNull(), f.col("offset"))).alias("log_last"),
-            )
-            .collect()
-        )
-        headers = sorted([row["last"] for row in rows if row["header"] is not None])
-        records = sum([row["records"] for row in rows])
-        first = min([row["log_first"] for row in rows if row["records"]], default=sys.maxsize)
-        last = max([row["log_last"] for row in rows if row["records"]], default=-1)
-        # The snapshot with which a lake begins replaces nothing.
-        resets = headers[1:] if start == 0 and headers and first > headers[0] else headers
-        if not resets and records and records != last - first + 1:
-            raise LakeError(
-                f"{lake.path(EVENTS)} has {records} records of cluster {cluster} from offset {first} to "
-                f"{last}: some are missing or doubled"
-            )
-        last_of = {row["type"]: row["last"] for row in sorted(rows, key=lambda row: row["last"])}
-        return cls(last_of, max(resets, default=-1), sum([row["rows"] for row in rows]) - records)
-
-    def types(self, start: int) -> frozenset[str]:
-        """The record types from an offset on."""
-        return frozenset([name for name, last in self.last.items() if last >= start])
-
-    def affects(self, entity: Entity, start: int) -> bool:
-        """Whether records from an offset on change an entity's table."""
-        return bool(self.types(start) & entity.record_types) or self.last_reset >= start > 0
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for done in [pool.submit(join, name) for name in tables]:
+                done.result()
+        return
+    topics = topic_files(lake, cluster, first) if with_names else (lake.place(TOPICS.name, cluster), ())
+    found = joined_by_tasks(
+        lake,
+        tables,
+        starts,
+        {name: news.summary.count(ENTITIES[name]) for name in tables},
+        Events(news.files(), lake.place(EVENTS, cluster), to.end, news.types(first), topics),
+    )
+    for name, changes in found.items():
+        tables[name].commit(lake, changes, _target(progress[name], to))
 
 
 def events_between(lake: Lake, cluster: str, start: int, end: int) -> DataFrame:
     """The events of a range of offsets."""
     return lake.read(EVENTS, cluster).where((f.col("offset") >= start) & (f.col("offset") < end))
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a table is computed from."""
-
-    events: DataFrame
-    range: _Range
-    start: int
-    """The offset that the table has applied."""
-    whole: bool
-    """Whether the table is written as a whole."""
-
-
-def _derive(lake: Lake, cluster: str, entity: Entity, part: _Part, target: Progress) -> None:
-    """Computes the rows of an entity's table that the events from an offset on change, and replaces them."""
-    start, ends = part.start, f.col("valid_to_offset")
-    valid = ends.isNull() | (ends >= start)
-    batch = Batch(
-        part.events.where(f.col("offset") >= start),
-        part.range.types(start),
-        part.range.last_reset >= start,
-        lake.read(entity.name, cluster).where(valid & (f.col("valid_from_offset") < start))
-        if start
-        else None,
-        lake.read(TOPICS.name, cluster).where(valid) if entity.names_topics else None,
-    )
-    columns = [commented(f.col(column.name), column) for column in entity_columns(entity)]
-    rows = intervals(entity, batch).withColumn("cluster", f.lit(cluster)).select(*columns)
-    condition = f"(valid_to_offset IS NULL OR valid_to_offset >= {start})"
-    if part.whole and start:
-        ended = lake.read(entity.name, cluster).where(ends < start).select(rows.columns)
-        rows, condition = ended.union(rows).coalesce(1), "true"
-    lake.replace(entity.name, cluster, rows, condition, target)
 
 
 def complete_end(lake: Lake, cluster: str, entity: Entity) -> int:

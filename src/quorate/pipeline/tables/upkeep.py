@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.history.fold import history_schema
+from quorate.pipeline.storage.commits import Transaction
+from quorate.pipeline.storage.data_files import DataFile, Place, join_files
+from quorate.pipeline.storage.jobs import each
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.events import EVENTS, QUORUM
-from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts
+from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS, QUORUM
+from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts, statistics
 from quorate.pipeline.tables.session_settings import settings
 from quorate.pipeline.tables.update import derive
 
 SMALL_FILE_BYTES: Final = 128 << 20
 """Files below this size are joined."""
+
+_IS_ENDED: Final = "coalesce(get_json_object(stats, '$.nullCount.valid_to_offset'), '1') = '0'"
+"""Whether a file has states that have ended only. They are not joined with others, which later runs replace."""
 
 RETAIN_HOURS: Final = 168
 """How long files are kept that no table refers to any more. A question that has begun before reads them."""
@@ -41,7 +50,7 @@ def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
             continue
         found = DataFrame(lake.snapshot(table).allFiles().toDF(), lake.spark)
         partitions = (
-            found.groupBy(f.col("partitionValues.cluster"))
+            found.groupBy(f.col("partitionValues.cluster"), f.expr(_IS_ENDED))
             .agg(
                 f.count("*").alias("count"),
                 f.sum("size").alias("bytes"),
@@ -57,12 +66,52 @@ def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
         )
 
 
+def _join(lake: Lake, table: str) -> None:
+    """Joins the small files of a table of metadata: those of present states, and those of states that have ended."""
+    schema = EVENT_SCHEMA if table == EVENTS else history_schema(ENTITIES[table])
+    order = statistics(table)[0]
+    for cluster in lake.schemas(table):
+        transaction = Transaction(lake.spark, lake.path(table))
+        place = lake.place(table, cluster)
+        groups: list[list[DataFile]] = []
+        files = [file for file in transaction.files(cluster) if file.size_bytes < SMALL_FILE_BYTES]
+        for ended in (True, False):
+            chosen = [file for file in files if (file.nulls("valid_to_offset") == 0) is ended]
+            chosen.sort(key=lambda file: file.least(order) or 0)
+            groups += [group for group in _grouped(chosen) if len(group) > 1]
+        if groups:
+            paths = [[file.path for file in group] for group in groups]
+            added = each(lake.spark, paths, partial(_joined, place, schema))
+            removed = [file for group in groups for file in group]
+            transaction.commit([file for file in added if file is not None], removed, "small files joined")
+
+
+def _joined(place: Place, schema: pa.Schema, paths: list[str]) -> DataFile | None:
+    return join_files(place, paths, schema)
+
+
+def _grouped(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Files that follow one another, as many as make one that is not small."""
+    groups: list[list[DataFile]] = [[]]
+    size = 0
+    for file in files:
+        if size + file.size_bytes > SMALL_FILE_BYTES and groups[-1]:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size_bytes
+    return groups
+
+
 def compact(lake: Lake, table: str, retain_hours: float) -> None:
     """Joins the small files of a table, and deletes those that it has not referred to for some time. Raises
     LakeConflictError if a run rewrites the same files."""
     place = f"delta.`{lake.path(table)}`"
     with conflicts():
-        lake.spark.sql(f"OPTIMIZE {place}").collect()
+        if table in (EVENTS, *ENTITIES):
+            _join(lake, table)
+        else:
+            lake.spark.sql(f"OPTIMIZE {place}").collect()
     wanted = {
         # Delta refuses shorter times unless it is asked to trust the caller.
         "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),

@@ -35,6 +35,10 @@ def add_generate(commands: Any) -> None:
             f"--{name}", type=_count, default=default, metavar="N", help=f"{text} ({default})"
         )
     parser.add_argument(
+        "--cycle", type=_count, metavar="N",
+        help="simulate about so many records only, and repeat them with other topics: faster for large logs",
+    )  # fmt: skip
+    parser.add_argument(
         "--clean", action="store_true", help="delete what the last snapshot but one contains, as a node does"
     )
     parser.set_defaults(run=_generate)
@@ -57,6 +61,7 @@ def _generate(args: argparse.Namespace) -> int:
         segment_bytes=args.segment_bytes,
         snapshot_every=args.snapshot_every,
         clean=args.clean,
+        cycle=args.cycle,
     )
     since, until = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (done.first_ms, done.last_ms))
     print(

@@ -1,0 +1,97 @@
+"""Data files of Delta tables: statistics, later columns, ranges of offsets, and file systems that are not local."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
+
+import pyarrow as pa
+
+from quorate.pipeline.storage import data_files
+from quorate.pipeline.storage.data_files import Place, join_files, read_file, read_groups, write_file
+
+TIME = datetime(2026, 11, 24, 12, 0, 0, 5000, tzinfo=UTC)
+
+
+def events(start: int, end: int) -> pa.Table:
+    times = pa.array([TIME] * (end - start), pa.timestamp("us", "UTC"))
+    return pa.table({"offset": pa.array(range(start, end), pa.int64()), "timestamp": times})
+
+
+def test_the_commit_of_a_file_has_its_statistics(tmp_path: Path) -> None:
+    place = Place(str(tmp_path), "a b/c", ("offset", "timestamp", "end"))
+    table = events(3, 6).append_column("end", pa.array([None, 7, None], pa.int64()))
+    file = write_file(place, table)
+    assert file is not None
+    added = json.loads(file.added())["add"]
+    assert json.loads(added["stats"]) == {
+        "numRecords": 3,
+        "minValues": {"offset": 3, "timestamp": "2026-11-24T12:00:00.005Z", "end": 7},
+        "maxValues": {"offset": 5, "timestamp": "2026-11-24T12:00:00.005Z", "end": 7},
+        "nullCount": {"offset": 0, "timestamp": 0, "end": 2},
+    }
+    assert (file.least("offset"), file.greatest("offset"), file.nulls("end"), file.rows) == (3, 5, 2, 3)
+    assert added["partitionValues"] == {"cluster": "a b/c"}
+    [path] = tmp_path.glob("*/*.parquet")
+    assert path.parent.name == "cluster=a%20b%2Fc"
+    assert added["size"] == path.stat().st_size
+    assert added["path"].startswith("cluster=a%2520b%252Fc/")
+    assert read_file(place, file.path, table.schema) == table
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    place = Place(str(tmp_path), "c", ("offset",))
+    assert write_file(place, events(0, 0)) is None
+    assert join_files(place, [], events(0, 0).schema) is None
+    assert list(tmp_path.glob("*/*.parquet")) == []
+
+
+def test_a_column_that_came_later_is_null_in_the_rows_before(tmp_path: Path) -> None:
+    place = Place(str(tmp_path), "c", ("offset",))
+    file = write_file(place, events(0, 2))
+    assert file is not None
+    wanted = pa.schema([("new", pa.list_(pa.string())), ("offset", pa.int64())])
+    assert read_file(place, file.path, wanted).to_pylist() == [{"new": None, "offset": at} for at in (0, 1)]
+
+
+def test_only_a_range_of_offsets_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "ROWS_PER_GROUP", 10)
+    place = Place(str(tmp_path), "c", ("offset",))
+    file = write_file(place, events(0, 35))
+    assert file is not None
+    groups = list(read_groups(place, file.path, ["offset", "unknown.field"], 8, 21))
+    assert [group["offset"].to_pylist() for group in groups] == [[8, 9], [*range(10, 20)], [20]]
+
+
+def test_files_are_joined_in_order(tmp_path: Path) -> None:
+    place = Place(str(tmp_path), "c", ("offset",))
+    parts = [write_file(place, events(start, start + 2)) for start in (0, 2, 4)]
+    joined = join_files(place, [part.path for part in parts if part], events(0, 0).schema)
+    assert joined is not None
+    assert joined.rows == 6
+    assert read_file(place, joined.path, events(0, 0).schema) == events(0, 6)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_a_table_may_be_in_any_file_system_of_hadoop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here in a view file system, which stands for a directory."""
+    if shutil.which("java") is None:
+        pytest.skip("Hadoop's file systems need Java 17: java is not on the PATH")
+    (tmp_path / "real").mkdir()
+    link = {"fs.viewfs.mounttable.test.link./lake": (tmp_path / "real").as_uri()}
+    place = Place("viewfs://test/lake/events", "c", ("offset",), link)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = write_file(place, events(0, 5))
+    assert file is not None
+    assert len(list((tmp_path / "real" / "events").glob("cluster=c/*.parquet"))) == 1
+    assert read_file(place, file.path, events(0, 0).schema) == events(0, 5)
+    assert list(tmp_path.glob("quorate-*")) == []  # no temporary file is left

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from quorate.admin.errors import KafkaError
+from quorate.admin.operations.configs import Resource
 from quorate.admin.sync import AdminClient
-from quorate.admin.types import NewTopic, PartitionDescription
+from quorate.admin.types import ConfigOp, NewTopic, PartitionDescription, TopicPartitionReplica
+from quorate.protocol.config_resource import ConfigResourceType
 from tests.support import java
 from tests.support.cluster import BIN, wait_for
-from tests.support.ledger import Ledger, read_partition
+from tests.support.ledger import QUIET, Ledger, read_partition
 from tests.support.mixed import MixedNode
 from tests.support.mixed_brokers import BROKERS, PARTITIONS, TOPIC, MixedBrokers, rotated
 from tests.support.numbered_load import NumberedReader
@@ -182,6 +187,78 @@ def test_a_partition_moves_to_the_other_kind_under_a_throttle(cluster: MixedBrok
         gone = [directory / f"moved-{partition}" for directory in cluster.directories(old)]
         wait_for(f"the log to leave {old.node_id}", lambda gone=gone: not any(f.exists() for f in gone))
         assert replicas != before[partition]
+    cluster.check()
+
+
+@pytest.mark.parametrize("shared", CLUSTERS[2:3], indirect=True)  # the others would take minutes more
+def test_our_broker_keeps_a_throttle_as_leader_and_as_follower_of_the_other_kind(
+    cluster: MixedBrokers,
+) -> None:
+    """Only our broker has a limit. One response, of a megabyte at most, may be ahead of it."""
+    kinds = one_of_each(cluster)
+    ours, theirs = kinds["quorate"].node_id, kinds["java"].node_id
+    rate, size = 500_000, 3_000_000
+    limited = (ConfigResourceType.BROKER, str(ours))
+    with cluster.admin() as admin:
+        for side, old, new in (("leader", ours, theirs), ("follower", theirs, ours)):
+            topic = f"slow-{side}"
+            cluster.create_topic(topic, {0: [old]}, min_insync_replicas="1")
+            cluster.in_sync(topic)
+            producer = Producer({"bootstrap.servers": cluster.servers, "acks": "all", **QUIET})
+            for _ in range(size // 50_000):
+                producer.produce(topic, b"x" * 50_000, partition=0)
+            assert producer.flush(60) == 0
+            throttled: dict[Resource, list[tuple[ConfigOp, str, str | None]]] = {
+                (ConfigResourceType.TOPIC, topic): [
+                    (ConfigOp.SET, f"{side}.replication.throttled.replicas", f"0:{ours}")
+                ],
+                limited: [(ConfigOp.SET, f"{side}.replication.throttled.rate", str(rate))],
+            }
+            assert not any(admin.incremental_alter_configs(throttled).values())
+
+            def known(key: str = f"{side}.replication.throttled.rate") -> bool:
+                entries = admin.describe_configs([limited])[limited]
+                assert not isinstance(entries, KafkaError), entries
+                return any((entry.name, entry.value) == (key, str(rate)) for entry in entries)
+
+            wait_for("our broker to know the limit", known)
+            started = time.monotonic()
+            cluster.reassign(topic, {0: [new]})
+            cluster.wait_for_partitions("the move", topic, lambda ps, new=new: [*ps[0].isr] == [new])  # type: ignore[misc]
+            assert time.monotonic() - started >= (size - 1_100_000) / rate
+            removed: dict[Resource, list[tuple[ConfigOp, str, str | None]]] = {
+                limited: [(ConfigOp.DELETE, f"{side}.replication.throttled.rate", None)]
+            }
+            assert not any(admin.incremental_alter_configs(removed).values())
+    cluster.check()
+
+
+@pytest.mark.parametrize("shared", CLUSTERS[2:3], indirect=True)  # the others would take minutes more
+def test_replicas_of_each_kind_move_to_the_other_directory_under_load(cluster: MixedBrokers) -> None:
+    """As leader and as follower. Their logs keep the bytes of the others."""
+    assert cluster.load is not None
+    cluster.elect_preferred()
+    with cluster.admin() as admin:
+        for broker in one_of_each(cluster).values():
+            led = next(p.partition for p in cluster.partitions() if p.leader == broker.node_id)
+            followed = next(p.partition for p in cluster.partitions() if p.leader != broker.node_id)
+            first, second = cluster.directories(broker)
+            moves = {}
+            for partition in (led, followed):
+                there = (first / f"{TOPIC}-{partition}").is_dir()
+                target = second if there else first
+                moves[TopicPartitionReplica(TOPIC, partition, broker.node_id)] = str(target)
+            assert not any(admin.alter_replica_log_dirs(moves).values())
+
+            def moved(moves: dict[TopicPartitionReplica, str] = moves) -> bool:
+                found = admin.describe_replica_log_dirs(moves)
+                return all(
+                    found[r].current_path == path and found[r].future_path is None
+                    for r, path in moves.items()
+                )
+
+            wait_for(f"the moves within broker {broker.node_id}", moved, 60, 0.1)
+            cluster.load.flows()
     cluster.check()
 
 

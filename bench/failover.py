@@ -7,7 +7,7 @@
 one round. `broker` is kill -9 of a broker (`bench.probes.quorum.broker_death`). Rounds are interleaved
 (java, quorate, java, ...). The times of all rounds, their median and the worst go to
 bench/results/failover_kill.json and so on, with the load of the machine before each round. `--busy`
-keeps that many cores busy with other processes.
+keeps that many cores busy with other processes; the files are then named failover_kill_busy.json and so on.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def main() -> int:
         }
         if args.out is not None or len(impls) == 2:
             folder = args.out if args.out is not None else HERE / "results"
-            (folder / f"failover_{death}.json").write_text(json.dumps(result, indent=1) + "\n")
+            name = f"failover_{death}_busy" if args.busy else f"failover_{death}"
+            (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

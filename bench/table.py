@@ -40,6 +40,28 @@ FIGURES = {  # figure -> what it says
         "acks_all_broker_cpu_s_per_gb": "broker CPU, acks all, s/GB",
         "consume_broker_cpu_s_per_gb": "broker CPU, consume, s/GB",
     },
+    "perf_tools_rf3": {
+        "acks_1_mb_s": "Java tools, three nodes, replication factor 3, produce, acks 1, MB/s "
+        "(`python -m bench.compare perf_tools_rf3`)",
+        "acks_all_mb_s": "the same, acks all, MB/s",
+        "acks_1_broker_cpu_s_per_gb": "the same, CPU of all brokers, acks 1, s/GB",
+        "acks_all_broker_cpu_s_per_gb": "the same, acks all, s/GB",
+    },
+    "requests": {
+        "produce_per_s": "50 connections with a small Produce each in flight, per second "
+        "(`python -m bench.compare requests`)",
+        "produce_cpu_us": "the same, CPU of the node for a request, µs",
+        "metadata_per_s": "the same of Metadata, per second",
+        "metadata_cpu_us": "the same, CPU, µs",
+        "fetch_per_s": "the same of Fetch, per second",
+        "fetch_cpu_us": "the same, CPU, µs",
+        "offset_commit_per_s": "the same of OffsetCommit, per second",
+        "offset_commit_cpu_us": "the same, CPU, µs",
+    },
+    "end_to_end": {
+        "end_to_end_p50_ms": "from produce to a consumer that waits, p50, ms (`python -m bench.compare end_to_end`)",
+        "end_to_end_p99_ms": "the same, p99, ms",
+    },
     "quorum_topics": {
         "create_p50_ms": "three controllers: create a topic, p50, ms",
         "in_flight_per_s": "three controllers: creations in flight, per second",
@@ -52,22 +74,41 @@ FIGURES = {  # figure -> what it says
         "median_s": "SIGTERM of the active controller to the next topic, median, s",
         "max_s": "the same, the worst, s",
     },
+    "failover_kill_busy": {
+        "median_s": "kill -9 of the active controller while two other processes want both cores, median, s "
+        "(`python -m bench.failover kill --busy 2`)",
+        "max_s": "the same, the worst, s",
+    },
+    "failover_broker_busy": {
+        "metadata_median_s": "kill -9 of a broker, until Metadata no longer names it, both cores busy, median, s "
+        "(`python -m bench.failover broker --busy 2`)",
+        "metadata_max_s": "the same, the worst, s",
+    },
     "snapshot_fetch": {
         "mb_per_s": "a late controller fetches a snapshot of a million partitions (125 MB, verified, fsynced), MB/s",
         "leader_answers_max_ms": "the leader's longest answer meanwhile, ms",
     },
+    "snapshot_start": {
+        "active_s": "a controller starts on a snapshot of a million partitions, until it has created a topic, s "
+        "(`python -m bench.snapshot_start`)",
+        "create_p50_ms": "the same, create a topic after that, p50, ms",
+        "rss_mb": "the same, memory, MB",
+        "replaced_s": "kill -9 of the active one of three with this snapshot to the next topic, s",
+        "replaced_few_s": "the same with 20 partitions, s",
+    },
     "zone": {
-        "leaderships_moved_cpu_s": "10 of 30 brokers lost, 100,000 partitions: 33,369 leaderships "
-        "moved, s of controller CPU (`python -m bench.zone --partitions 100000`)",
-        "fenced_cpu_s": "the same, until all of their 100,000 replicas have left the ISRs and they are fenced, s of CPU",
+        "leaderships_moved_cpu_s": "10 of 30 brokers lost, a million partitions: 333,240 leaderships "
+        "moved, s of controller CPU (`python -m bench.zone`)",
+        "fenced_cpu_s": "the same, until all of their million replicas have left the ISRs and they are fenced, s of CPU",
         "turn_p99_ms": "the same, 99 of 100 turns of the controller take at most, ms of CPU",
         "longest_turn_ms": "the same, the longest turn, ms of CPU",
+        "longest_collection_ms": "the same, the longest collection of garbage, a part of its turn, ms of CPU",
         "replay_cpu_s": "a standby or broker replays these changes, s of CPU",
         "replay_longest_step_ms": "the same, its longest step, ms of CPU",
     },
     "restart": {
-        "restart_s": "kill -9 with 200 written partitions of 1 MB, until the last batch of each is read, s "
-        "(`python -m bench.restart --partitions 200`)",
+        "restart_s": "kill -9 with 2,000 written partitions of 1 MB, until the last batch of each is read, s "
+        "(`python -m bench.restart --rounds 1`)",
         "restart_cpu_s": "the same, CPU of the node, s",
     },
     "replicated": {

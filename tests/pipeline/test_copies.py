@@ -118,7 +118,7 @@ def test_a_log_begins_after_the_last_gap_between_two_copies(tmp_path: Path) -> N
     assert merged.log_start_offset == 10
     assert [snapshot.end_offset for snapshot in merged.resets()] == [4, 10]
     with pytest.raises(ValueError, match="begins at offset 10, after startOffset 2"):
-        merged.check_complete(2, "none")
+        merged.check_complete(2)
     source = DirectorySource([str(tmp_path)])
     assert source.extent(0) == source.extent(2) == source.extent(4) == Extent(10, 18, 10)
     assert source.extent(10) == Extent(10, 18)

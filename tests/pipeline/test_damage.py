@@ -53,6 +53,7 @@ def test_an_unfinished_end_of_the_newest_segment_is_not_read(tmp_path: Path) -> 
         pytest.param(17, b"????", "wrong checksum", id="checksum"),
         pytest.param(70, b"?", "wrong checksum", id="content"),
         pytest.param(0, b"\xff", "no batch", id="negative offset"),
+        pytest.param(0, b"\x01", "the batch has offset 72057594037927940, and the next one 5", id="offset"),
     ],
 )
 def test_damage_in_the_middle_of_the_newest_segment_is_not_its_end(
@@ -72,6 +73,17 @@ def test_damage_in_the_middle_of_the_newest_segment_is_not_its_end(
     assert str(text).endswith("; offset 4 cannot be read")
     dropped = all_rows(tmp_path, mode=Mode.DROPMALFORMED)
     assert [row["offset"] for row in dropped] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_a_wrong_offset_of_the_last_batch_of_a_segment_is_that_batch_s_damage(tmp_path: Path) -> None:
+    path, size = ten_batches(tmp_path)
+    write_log(tmp_path, 10, [[topic("orders", ORDERS)]])
+    whole = bytearray(path.read_bytes())
+    whole[9 * size] = 1
+    path.write_bytes(whole)
+    with pytest.raises(MetadataError, match=r"and the next one 10; offset 9 cannot be read"):
+        all_rows(tmp_path)
+    assert [offset for offset, corrupt in permissive(tmp_path) if corrupt is None] == [*range(9), 10]
 
 
 def test_missing_offsets_are_found(tmp_path: Path) -> None:

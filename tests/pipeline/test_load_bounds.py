@@ -140,3 +140,11 @@ def test_files_outside_of_the_offsets_are_not_opened(log: Path) -> None:
     assert suffixes(startOffset=str(1 << 40), snapshots="none") == set()
     assert suffixes(snapshots="none") == {".log"}
     assert suffixes(endOffset="0") == {".checkpoint"}
+
+
+def test_a_snapshot_that_is_not_there_is_refused(log: Path) -> None:
+    (end,) = [int(path.stem[:20]) for path in log.glob("*.checkpoint")]
+    rows = read({"path": str(log), "columns": COLUMNS, "snapshots": str(end)})
+    assert {row["snapshot"] for row in rows} == {None, end}
+    with pytest.raises(ValueError, match=f"has no snapshot {end + 1}, only {end}"):
+        read({"path": str(log), "columns": COLUMNS, "snapshots": str(end + 1)})

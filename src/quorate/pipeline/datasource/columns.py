@@ -170,6 +170,8 @@ def select(columns: str | None = None, types: str | None = None) -> Selection:
     wanted = None
     if types is not None:
         wanted = frozenset(name.upper() for name in _names(types))
+        if not wanted:
+            raise ValueError("option types names no type")
         if unknown := sorted(wanted - RECORD_NAMES):
             raise ValueError(
                 f"option types: {', '.join(unknown)} is not one of {', '.join(sorted(RECORD_NAMES))}"

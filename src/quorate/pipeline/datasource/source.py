@@ -70,8 +70,9 @@ class MetadataLogReader(DataSourceReader):
             return [*_quorum_tasks(options)] or [FileTask([])]
         copies = find_copies(options.paths, options.files)
         layout = merge(copies)
+        layout.check_snapshot(options.snapshots)
         if options.complete:
-            layout.check_complete(options.bounds.first_offset, options.snapshots)
+            layout.check_complete(options.bounds.first_offset)
         parts = slices(
             layout,
             snapshots=layout.chosen_snapshots(options.snapshots),

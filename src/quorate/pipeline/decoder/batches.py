@@ -109,6 +109,14 @@ def read_batches(part: Slice, view: memoryview, bounds: Bounds) -> Iterator[Batc
             continue
         size, batch = found
         base_offset, last_offset = _offsets(view, position)
+        jumps = expected is not None and base_offset > expected
+        following = _offset_after(part, view, position + size) if jumps else None
+        if expected is not None and following is not None and expected <= following <= base_offset:
+            # The checksum does not cover the offset.
+            reason = f"the batch has offset {base_offset}, and the next one {following}"
+            yield Damage(position, position + size, expected, following, reason)
+            position, expected = position + size, following
+            continue
         if expected is not None and base_offset != expected:
             yield _discontinuity(position, size, expected, base_offset)
         if expected is None or base_offset >= expected:
@@ -118,6 +126,14 @@ def read_batches(part: Slice, view: memoryview, bounds: Bounds) -> Iterator[Batc
         position += size
     if part.end_offset is not None and expected is not None and expected < part.end_offset:
         yield Damage(end, end, expected, part.end_offset, "the file ends too early")
+
+
+def _offset_after(part: Slice, view: memoryview, position: int) -> int | None:
+    """The base offset of the intact batch at a position, or that of what follows the slice; None if it is not
+    known."""
+    if position >= len(view):
+        return part.end_offset
+    return None if isinstance(_batch_at(view, position, EVERYTHING), str) else _base_offset(view, position)
 
 
 def _checked(batch: Batch) -> Batch | Damage:

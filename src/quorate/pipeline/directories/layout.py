@@ -93,10 +93,14 @@ class Layout:
         }
         return list(last.values())
 
-    def check_complete(self, start_offset: int, snapshots: str) -> None:
-        """Raises ValueError if the log has lost records from an offset on, or the snapshot of that option."""
-        if snapshots.isdigit() and not self.chosen_snapshots(snapshots):
-            raise ValueError(f"{self.directory} has no snapshot {snapshots} any more")
+    def check_snapshot(self, which: str) -> None:
+        """Raises ValueError if the option `snapshots` names a snapshot that is not there."""
+        if which.isdigit() and not self.chosen_snapshots(which):
+            known = ", ".join([str(found.end_offset) for found in self.snapshots])
+            raise ValueError(f"{self.directory} has no snapshot {which}, only {known or 'the log'}")
+
+    def check_complete(self, start_offset: int) -> None:
+        """Raises ValueError if the log has lost records from an offset on."""
         if self.log_start_offset > start_offset:
             raise ValueError(
                 f"{self.directory} begins at offset {self.log_start_offset}, after startOffset {start_offset}"

@@ -84,7 +84,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         records = write(Path(folder), args.records)
         begin, used = time.monotonic(), processor_time()
-        spark = local_session("bench", cores=args.cores, long=True)
+        spark = local_session("bench", cores=args.cores)
         started, started_used = time.monotonic() - begin, processor_time() - used
         history(spark, folder).drop("position").write.parquet(f"{folder}/events")
         wall, used = time.monotonic() - begin, processor_time() - used

@@ -18,7 +18,7 @@ __all__ = ["sh"]  # a fixture
 
 TOOLS = (
     "topics", "configs", "consumer_groups", "console_producer", "console_consumer", "metadata_quorum", "cluster",
-    "broker_api_versions", "features", "get_offsets", "delete_records", "log_dirs", "leader_election",
+    "broker_api_versions", "features", "get_offsets", "delete_records", "log_dirs", "leader_election", "acls",
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ def test_help_and_version(sh: Shell, tool: str) -> None:
     ("tool", "args"),
     [
         ("topics", ["--list"]),
+        ("acls", ["--list"]),
         ("configs", ["--describe", "--entity-type", "topics"]),
         ("consumer_groups", ["--list"]),
         ("metadata_quorum", ["describe", "--status"]),

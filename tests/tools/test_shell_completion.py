@@ -41,6 +41,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["/usr/bin/kafka-cluster.sh", "unreg"], ["unregister", "unregister-controller"]),
         (["kafka-cluster", "unregister", "--i"], ["--id"]),
         (["kafka-leader-election", "--election-type", "P"], ["PREFERRED"]),
+        (["kafka-acls.sh", "--resource-pattern-type", "P"], ["PREFIXED"]),
         (["kafka-reassign-partitions", "--pre"], ["--preserve-throttles"]),
         (["quorate", "completion", "z"], ["zsh"]),
         (["kafka-topics", "--topic", ""], []),

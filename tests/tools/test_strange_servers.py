@@ -34,6 +34,7 @@ def shell(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyP
 
 TOOLS = {
     "topics": ["--list"],
+    "acls": ["--list"],
     "configs": ["--describe", "--topic", "t"],
     "consumer_groups": ["--list"],
     "get_offsets": ["--topic", "t"],

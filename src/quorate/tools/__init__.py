@@ -12,7 +12,8 @@
     shell_completion  its completion of all tools for bash and zsh
     topic_history     quorate-topic-history
     client/           options and admin client of the tools that talk to a running cluster
-    cluster/          kafka-cluster, kafka-broker-api-versions, kafka-configs, kafka-features, kafka-log-dirs
+    cluster/          kafka-cluster, kafka-acls, kafka-broker-api-versions, kafka-configs, kafka-features,
+                      kafka-log-dirs
     topics/           kafka-topics, kafka-get-offsets, kafka-delete-records, kafka-leader-election
     reassign/         kafka-reassign-partitions
     groups/           kafka-consumer-groups

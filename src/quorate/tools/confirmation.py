@@ -1,4 +1,4 @@
-"""Asks on a terminal whether a plan is to be performed."""
+"""Asks on a terminal, for example whether a plan is to be performed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,29 @@ def confirm() -> None:
 
     Raises ToolError if the answer is no, the input ends, or nobody can be asked; KeyboardInterrupt at Ctrl-C.
     """
-    sys.stdout.flush()
     if not sys.stdin.isatty():
         raise ToolError(NOBODY_ASKED)
+    answer = typed_line("Proceed? [y/N] ")
+    if answer is None:
+        print()
+    if answer is None or answer.strip().lower() not in ("y", "yes"):
+        raise ToolError("Nothing was done.")
+
+
+def typed_line(prompt: str) -> str | None:
+    """Returns the line that is typed after a prompt, or None if the input ends or is not a terminal. Called in
+    the main thread.
+
+    Raises KeyboardInterrupt at Ctrl-C.
+    """
+    sys.stdout.flush()
+    if not sys.stdin.isatty():
+        return None
     # The handler of asyncio.run only cancels the task, which this call does not notice.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        answer = input("Proceed? [y/N] ")
+        return input(prompt)
     except EOFError:
-        print()
-        answer = ""
+        return None
     finally:
         signal.signal(signal.SIGINT, handler)
-    if answer.strip().lower() not in ("y", "yes"):
-        raise ToolError("Nothing was done.")

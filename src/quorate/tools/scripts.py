@@ -56,6 +56,7 @@ def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 MODULES = {
+    "acls": "cluster.acls",
     "broker_api_versions": "cluster.broker_api_versions",
     "cluster": "cluster.cluster",
     "configs": "cluster.configs",

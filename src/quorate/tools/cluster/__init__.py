@@ -1,6 +1,7 @@
 """Tools that describe and change a complete cluster.
 
     cluster              kafka-cluster
+    acls                 kafka-acls
     broker_api_versions  kafka-broker-api-versions
     configs              kafka-configs
     features             kafka-features

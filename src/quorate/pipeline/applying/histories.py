@@ -80,6 +80,9 @@ class Table:
         """Commits what has changed. Raises LakeConflictError if another run has committed meanwhile."""
         cluster, name = self.place.cluster, self.entity.name
         done = lake.commit(name, cluster, self.transaction, changes, target)
+        if done is None:
+            lake.open_files.pop(f"{name}/{cluster}", None)
+            return
         removed = {file.path for file in changes.removed}
         open_files = [file for file in (*self.changing, *self.small) if file.path not in removed]
         open_files += [

@@ -238,9 +238,11 @@ class Lake:
         transaction: Transaction,
         changes: Changes,
         progress: Progress,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int] | None:
         """Adds and removes files of a cluster, and sets the progress, in one commit. Returns its number and the time of
-        its file. Raises LakeConflictError if another run has committed since the transaction began."""
+        its file; None if others have committed to the table since the transaction began, such as `compact` or a run of
+        another cluster: what was known of the files is old then. Raises LakeConflictError if another run has written to
+        the same cluster."""
         try:
             with conflicts():
                 if transaction.version < 0 or self.schemas(table).get(cluster) != SCHEMA:
@@ -254,8 +256,9 @@ class Lake:
         finally:
             self._forget(table)
         commit = commit_of(self.snapshot(table))
-        follows = before is not None and before.commit == transaction.begun_at
-        if before is not None and follows and commit[0] == version == transaction.version + 1:
+        if commit[0] != version or version != transaction.version + 1:
+            return None
+        if before is not None and before.commit == transaction.begun_at:
             versions = {**before.versions, transaction.application: progress.version}
             size = sum([file.size_bytes for file in changes.added])
             size -= sum([file.size_bytes for file in changes.removed])

@@ -97,7 +97,13 @@ def test_files_that_others_have_joined_meanwhile_are_not_read_again(
     table = opened(lake, 5)
     if is_after:
         snapshot = lake.snapshot
-        monkeypatch.setattr(lake, "snapshot", lambda table: (compact(), snapshot(table))[1])
+
+        def late_snapshot(table: str) -> Any:
+            compact()
+            monkeypatch.setattr(lake, "snapshot", snapshot)
+            return snapshot(table)
+
+        monkeypatch.setattr(lake, "snapshot", late_snapshot)
     else:
         compact()
     table.commit(lake, Changes([present("new")]), Progress(0, 7))

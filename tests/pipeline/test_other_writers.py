@@ -1,4 +1,4 @@
-"""What a run remembers of a table's files from one commit to the next, while others commit to the same table."""
+"""Others who write to a table: what a run remembers of its files while they commit, and a later release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from quorate.pipeline.applying.histories import Table
 from quorate.pipeline.storage.data_files import DataFile
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables import lake as lakes
-from quorate.pipeline.tables.lake import SCHEMA, Changes, Lake, Progress
+from quorate.pipeline.tables.lake import SCHEMA, Changes, Lake, LakeError, Progress
+from quorate.pipeline.tables.upkeep import compact
 
 BROKERS = ENTITIES["brokers"]
 
@@ -108,3 +109,13 @@ def test_files_that_others_have_joined_meanwhile_are_not_read_again(
         compact()
     table.commit(lake, Changes([present("new")]), Progress(0, 7))
     assert names(opened(lake, 7)) == ["joined", "new"]
+
+
+def test_files_of_a_later_release_are_not_joined(
+    lake: Lake, delta: TableOfDelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have columns that this release would leave out."""
+    monkeypatch.setattr(lake, "schemas", lambda table: {"c": SCHEMA, "other": SCHEMA + 1})
+    with pytest.raises(LakeError, match=f"has schema {SCHEMA + 1}, but .* upgrade quorate"):
+        compact(lake, "brokers", 168)
+    assert len(delta.states) == 1

@@ -20,10 +20,18 @@ from quorate.pipeline.history.names import COLUMNS, TopicNames
 from quorate.pipeline.history.parts import parts
 from quorate.pipeline.history.steps import Records, columns_read, prior_steps, step_schema, steps
 from quorate.pipeline.storage.commits import Transaction
-from quorate.pipeline.storage.data_files import DataFile, Place, read_file, read_groups, write_file
+from quorate.pipeline.storage.data_files import (
+    DataFile,
+    Place,
+    conformed,
+    read_file,
+    read_groups,
+    write_file,
+)
 from quorate.pipeline.storage.jobs import shuffled
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import event_schema
 from quorate.pipeline.tables.lake import Changes, Lake, Progress
 from quorate.pipeline.tables.topics import TOPICS
 
@@ -253,7 +261,7 @@ def joined_by_tasks(
         *[column for plan in plans for column in columns_read(ENTITIES[plan.entity], source.types)],
     }
     needs_names = any(ENTITIES[plan.entity].names_topics for plan in plans)
-    topics = source.topics
+    topics, schema = source.topics, event_schema(columns)
 
     def send(task: _File | _Before) -> Iterator[tuple[int, pa.Table]]:
         if isinstance(task, _Before):
@@ -261,7 +269,7 @@ def joined_by_tasks(
             return
         names = _topic_names(*topics) if needs_names else None
         for group in read_groups(task.place, task.path, sorted(columns), first, task.end):
-            yield from _sent_steps(plans, group, first, names)
+            yield from _sent_steps(plans, conformed(group, schema), first, names)
 
     def receive(number: int, found: Iterator[pa.Table]) -> tuple[str, list[DataFile]]:
         plan = next(plan for plan in reversed(plans) if plan.first_part <= number)

@@ -250,7 +250,9 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> pa.Table:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema. Those that the table lacks are null."""
+    """The columns of a schema. Those that the table lacks are null, and so are fields of structs."""
+    if table.schema.equals(schema):
+        return table
     columns = [
         table[column.name].cast(column.type)
         if column.name in table.column_names

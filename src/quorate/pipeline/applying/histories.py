@@ -105,7 +105,7 @@ class Table:
         """The size of the files with states that may change."""
         return sum([file.size_bytes for file in self.changing])
 
-    def needs_rows_of(self, path: str) -> pa.Table:
+    def rows_of(self, path: str) -> pa.Table:
         """The rows of one of its files."""
         return read_file(self.place, path, history_schema(self.entity))
 
@@ -169,7 +169,7 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
     removed = []
     ended, kept, prior = [], [], []
     for file in table.changing:
-        before = States.of(table.needs_rows_of(file.path), table.start)
+        before = States.of(table.rows_of(file.path), table.start)
         touched = affected(entity, before.valid, found) | (not before.is_consistent)
         if not touched.any() and before.is_consistent and not before.ended.num_rows:
             continue
@@ -181,7 +181,7 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
     ended.append(past)
     if table.small and any(rows.num_rows for rows in ended):
         removed += table.small
-        ended[:0] = [table.needs_rows_of(file.path) for file in table.small]
+        ended[:0] = [table.rows_of(file.path) for file in table.small]
     written = [write_file(table.place, pa.concat_tables([*kept, present]))]
     written.append(write_file(table.place, pa.concat_tables(ended)))
     return Changes([file for file in written if file is not None], removed)

@@ -55,12 +55,6 @@ class DataFile:
     size_bytes: int
     stats: Mapping[str, Any]
 
-    @property
-    def rows(self) -> int | None:
-        """The number of its rows, if it is known."""
-        found: int | None = self.stats.get("numRecords")
-        return found
-
     def least(self, column: str) -> Any:
         """The least value of a column, or None if it is not known."""
         return self.stats.get("minValues", {}).get(column)

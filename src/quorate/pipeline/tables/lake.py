@@ -76,7 +76,6 @@ class _State(NamedTuple):
 
     commit: tuple[int, int]
     """Its number, -1 before the first one, and the time of its file."""
-    size_bytes: int
     versions: Mapping[str, int]
     """For each application, the version of its last transaction."""
 
@@ -137,10 +136,6 @@ class Lake:
                     f"{remedy}"
                 )
         return sorted(found)
-
-    def size_bytes(self, table: str) -> int:
-        """The size of a table's files."""
-        return self._state(table).size_bytes
 
     def schemas(self, table: str) -> dict[str, int]:
         """For each cluster in a table, the newest schema in which its rows were written."""
@@ -260,9 +255,7 @@ class Lake:
             return None
         if before is not None and before.commit == transaction.begun_at:
             versions = {**before.versions, transaction.application: progress.version}
-            size = sum([file.size_bytes for file in changes.added])
-            size -= sum([file.size_bytes for file in changes.removed])
-            self._known[table] = _State(commit, before.size_bytes + size, versions)
+            self._known[table] = _State(commit, versions)
         return commit
 
     def replace(
@@ -318,9 +311,7 @@ class Lake:
 
 
 def _read_state(snapshot: Any, commit: tuple[int, int]) -> _State:
-    if commit[0] < 0:
-        return _State(commit, 0, {})
-    return _State(commit, int(snapshot.sizeInBytes()), versions_of(snapshot))
+    return _State(commit, versions_of(snapshot) if commit[0] >= 0 else {})
 
 
 def _absolute(spark: SparkSession, folder: str) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorate.pipeline.applying import histories
+from quorate.pipeline.applying.arrivals import Arrival
 from quorate.pipeline.applying.histories import (
     Events,
     Table,
@@ -23,6 +24,9 @@ from quorate.pipeline.applying.histories import (
     joined_by_tasks,
     joined_here,
 )
+from quorate.pipeline.applying.news import News, _Seen
+from quorate.pipeline.applying.summary import Summary
+from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
 from quorate.pipeline.history.fold import fold, history_schema
@@ -160,6 +164,45 @@ def test_any_runs_give_the_same_rows_as_one(
         if name == "topics":
             names = TopicNames(wanted)
         assert plain(tables.rows(name)) == plain(wanted), name
+
+
+def of_an_older_release(events: pa.Table) -> pa.Table:
+    """The events without the columns and fields of who caused a change and when a process started."""
+    place = events.schema.get_field_index("register_broker_record")
+    record = events.column(place).combine_chunks()
+    fields = [field for field in record.type if field.name != "start_time_ms"]
+    values = [pc.struct_field(record, field.name) for field in fields]
+    reduced = pa.StructArray.from_arrays(values, fields=fields, mask=pc.is_null(record))
+    return events.set_column(place, "register_broker_record", reduced).drop_columns(list(ATTRIBUTION_COLUMNS))
+
+
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_events_of_an_older_release_are_read(
+    events: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tasks: bool
+) -> None:
+    monkeypatch.setattr(histories, "shuffled", in_this_process)
+    brokers, last = ENTITIES["brokers"], max(events["offset"].to_pylist()) + 1
+    tables = Tables(tmp_path)
+    file = write_file(tables.place("events"), of_an_older_release(events))
+    assert file is not None
+    if by_tasks:
+        kinds = set(events["type"].to_pylist())
+        source = Events([file], tables.place("events"), last, kinds, (tables.place("topics"), ()))
+        lake: Any = type("", (), {"spark": None})
+        opened = {"brokers": tables.opened(brokers, 0)}
+        [changes] = joined_by_tasks(lake, opened, {"brokers": 0}, {"brokers": 10}, source).values()
+    else:
+        lake = type("", (), {"place": lambda _, table, cluster: tables.place(table)})()
+        arrival = Arrival(0, last, Summary.of(events), (file,), None)
+        news = News(lake, "c", 0, last, _Seen(0, 0, 0, Summary()), arrival, arrival.summary)
+        changes = joined_here(tables.opened(brokers, 0), Records(news.rows(0)), None)
+    tables.files["brokers"] = list(changes.added)
+    found = tables.rows("brokers")
+    assert found.num_rows
+    assert found["start_time"].null_count == found["changed_by"].null_count == found.num_rows
+    other = [name for name in found.column_names if name not in ("start_time", "changed_by")]
+    wanted = fold(brokers, steps(brokers, Records(events)))
+    assert plain(found.select(other)) == plain(wanted.select(other))
 
 
 def test_files_of_ended_states_and_of_tables_without_changes_stay(events: pa.Table, tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 import pyarrow as pa
 
 from quorate.pipeline.storage import data_files
-from quorate.pipeline.storage.data_files import Place, join_files, read_file, read_groups, write_file
+from quorate.pipeline.storage.data_files import (
+    DataFileWriter,
+    Place,
+    join_files,
+    read_file,
+    read_groups,
+    write_file,
+)
 
 TIME = datetime(2026, 11, 24, 12, 0, 0, 5000, tzinfo=UTC)
 
@@ -38,7 +45,7 @@ def test_the_commit_of_a_file_has_its_statistics(tmp_path: Path) -> None:
         "maxValues": {"offset": 5, "timestamp": "2026-11-24T12:00:00.005Z", "end": 7},
         "nullCount": {"offset": 0, "timestamp": 0, "end": 2},
     }
-    assert (file.least("offset"), file.greatest("offset"), file.nulls("end"), file.rows) == (3, 5, 2, 3)
+    assert (file.least("offset"), file.greatest("offset"), file.nulls("end")) == (3, 5, 2)
     assert added["partitionValues"] == {"cluster": "a b/c"}
     [path] = tmp_path.glob("*/*.parquet")
     assert path.parent.name == "cluster=a%20b%2Fc"
@@ -52,6 +59,34 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
     assert write_file(place, events(0, 0)) is None
     assert join_files(place, [], events(0, 0).schema) is None
     assert list(tmp_path.glob("*/*.parquet")) == []
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_file_that_cannot_be_completed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    table = "s3a://bucket/events" if is_remote else str(tmp_path / "events")
+    writer = DataFileWriter(Place(table, "c", ("offset",)), events(0, 0).schema)
+    with pytest.raises(RuntimeError, match="the log is gone"), writer:
+        writer.write(events(0, 5))
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] != []
+        raise RuntimeError("the log is gone")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_and_the_directories_that_are_new_with_it_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    for name in ("fsync_path", "fsync_directory"):
+        monkeypatch.setattr(data_files, name, lambda path: synced.append(Path(path).name))
+    place = Place(str(tmp_path / "lake" / "events"), "c", ("offset",))
+    for expected in (["cluster=c", "events", "lake", tmp_path.name], ["cluster=c"]):
+        synced.clear()
+        file = write_file(place, events(0, 5))
+        assert file is not None
+        assert synced == [file.path.rpartition("/")[2], *expected]
 
 
 def test_a_column_that_came_later_is_null_in_the_rows_before(tmp_path: Path) -> None:
@@ -76,7 +111,7 @@ def test_files_are_joined_in_order(tmp_path: Path) -> None:
     parts = [write_file(place, events(start, start + 2)) for start in (0, 2, 4)]
     joined = join_files(place, [part.path for part in parts if part], events(0, 0).schema)
     assert joined is not None
-    assert joined.rows == 6
+    assert joined.stats["numRecords"] == 6
     assert read_file(place, joined.path, events(0, 0).schema) == events(0, 6)
 
 

@@ -16,7 +16,7 @@ from quorate.pipeline.history.fold import affected, fold, history_schema
 from quorate.pipeline.history.names import TopicNames
 from quorate.pipeline.history.steps import CHANGES, CLOSES, OPENS, Scope, step_schema
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.expressions import Rows
+from quorate.pipeline.tables.expressions import Rows, time_of
 from quorate.pipeline.tables.kinds import arrow_kind
 
 PARTITIONS, CONFIGS = ENTITIES["partitions"], ENTITIES["configs"]
@@ -52,6 +52,15 @@ def test_types_are_parsed_to_any_depth() -> None:
     assert arrow_kind("array<struct<a:array<string>,b:struct<c:bigint>>>") == pa.list_(
         pa.struct([("a", pa.list_(pa.string())), ("b", pa.struct([("c", pa.int64())]))])
     )
+
+
+def test_a_time_that_no_calendar_has_is_null() -> None:
+    """As the times of records in the table `events`."""
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    given = [2**63 - 1, last + 1, last, None, -1, first, first - 1, -(2**63)]
+    times = Rows(pa.table({"ms": pa.array(given, pa.int64())})).value(time_of("ms"))
+    found = [None if us is None else us // 1000 for us in times.cast(pa.int64()).to_pylist()]
+    assert found == [None, None, last, None, -1, first, None, None]
 
 
 def test_a_name_has_the_id_of_the_topic_that_had_it_at_that_offset() -> None:

@@ -1,5 +1,6 @@
 """Framing, listeners, dispatch and client connections: all between a socket and a decoded message.
 
+- `accept_throttle`: the rate at which a listener takes new connections (KIP-612)
 - `client`: connections to peers, with negotiated versions and back-off
 - `connections/`: one accepted connection
 - `dispatch`: requests and their handlers, ApiVersions
@@ -7,12 +8,12 @@
 - `framing`: length-prefixed frames in a stream
 - `limits`: the limits of connections and listeners
 - `request_metrics`: the number of requests and how long they take
+- `sampled_rate`: rates over the last seconds, as Kafka's quotas measure them
 - `server`: listeners
 - `sockets`: listening sockets
 - `turns`: the time of the event loop, shared among connections
 
-Other packages import `client`, `connections.response_queue`, `dispatch`, `errors`, `limits`,
-`request_metrics`, `server`, `sockets` and `turns`.
-This package imports `protocol` only. It starts no service by itself: a `Listener` carries requests to the handlers of
-a `Dispatcher`, and a `Connection` carries requests to a peer.
+Other packages import all modules except `framing`, and of `connections` only `response_queue`.
+This package imports `protocol` only. It starts no service by itself: a `Listener` carries requests to the
+handlers of a `Dispatcher`, and a `Connection` carries requests to a peer.
 """

@@ -6,6 +6,7 @@ serves HTTP.
 - log_directories: locks the log directories and checks which are usable
 - format_remedy: the advice for a directory that is not formatted
 - raft_config: the settings of the Raft replica, from the configuration of the node
+- connection_limits: the limits on connections, as the configuration has them now
 - unsupported_configs: refuses settings that this implementation does not support
 - process_setup: limit of open files, standard streams, garbage collector
 - logging_config: level and layout of the log output

@@ -6,8 +6,8 @@
     decoder/      decodes a slice into Arrow record batches
     spark/        creates a local Spark session, with Delta Lake and the Kafka connector
     lake_source   where the tables of a lake get a cluster's records from
-    tables/       the tables of a lake, and what keeps them up to date
-    applying/     writes new records to the tables
+    tables/       the tables of a lake: what they declare, and when they are written
+    applying/     computes what new records change in them
     history/      the states of entities, computed from records as Arrow tables
     storage/      the files and commits of these tables, and functions on Spark's processes
     questions/    questions to these tables

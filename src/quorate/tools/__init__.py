@@ -3,6 +3,7 @@
     scripts           the entry points, and the module of each
     times             times in options and outputs
     command_line      ToolError, the parser of options, and what turns errors into exit statuses
+    confirmation      asks whether a plan is to be performed
     server_start      kafka-server-start
     server_stop       kafka-server-stop
     storage           kafka-storage

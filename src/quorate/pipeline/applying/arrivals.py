@@ -135,9 +135,9 @@ def _events_of(
 
 
 def _written(place: Place, tables: Iterator[pa.Table]) -> tuple[DataFile | None, Summary]:
-    writer = DataFileWriter(place, EVENT_SCHEMA)
     parts = []
-    for table in tables:
-        writer.write(table)
-        parts.append(Summary.of(table))
-    return writer.close(), Summary.joined(parts)
+    with DataFileWriter(place, EVENT_SCHEMA) as writer:
+        for table in tables:
+            writer.write(table)
+            parts.append(Summary.of(table))
+        return writer.close(), Summary.joined(parts)

@@ -20,10 +20,18 @@ from quorate.pipeline.history.names import COLUMNS, TopicNames
 from quorate.pipeline.history.parts import parts
 from quorate.pipeline.history.steps import Records, columns_read, prior_steps, step_schema, steps
 from quorate.pipeline.storage.commits import Transaction
-from quorate.pipeline.storage.data_files import DataFile, Place, read_file, read_groups, write_file
+from quorate.pipeline.storage.data_files import (
+    DataFile,
+    Place,
+    conformed,
+    read_file,
+    read_groups,
+    write_file,
+)
 from quorate.pipeline.storage.jobs import shuffled
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import event_schema
 from quorate.pipeline.tables.lake import Changes, Lake, Progress
 from quorate.pipeline.tables.topics import TOPICS
 
@@ -80,6 +88,9 @@ class Table:
         """Commits what has changed. Raises LakeConflictError if another run has committed meanwhile."""
         cluster, name = self.place.cluster, self.entity.name
         done = lake.commit(name, cluster, self.transaction, changes, target)
+        if done is None:
+            lake.open_files.pop(f"{name}/{cluster}", None)
+            return
         removed = {file.path for file in changes.removed}
         open_files = [file for file in (*self.changing, *self.small) if file.path not in removed]
         open_files += [
@@ -94,7 +105,7 @@ class Table:
         """The size of the files with states that may change."""
         return sum([file.size_bytes for file in self.changing])
 
-    def needs_rows_of(self, path: str) -> pa.Table:
+    def rows_of(self, path: str) -> pa.Table:
         """The rows of one of its files."""
         return read_file(self.place, path, history_schema(self.entity))
 
@@ -158,7 +169,7 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
     removed = []
     ended, kept, prior = [], [], []
     for file in table.changing:
-        before = States.of(table.needs_rows_of(file.path), table.start)
+        before = States.of(table.rows_of(file.path), table.start)
         touched = affected(entity, before.valid, found) | (not before.is_consistent)
         if not touched.any() and before.is_consistent and not before.ended.num_rows:
             continue
@@ -170,7 +181,7 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
     ended.append(past)
     if table.small and any(rows.num_rows for rows in ended):
         removed += table.small
-        ended[:0] = [table.needs_rows_of(file.path) for file in table.small]
+        ended[:0] = [table.rows_of(file.path) for file in table.small]
     written = [write_file(table.place, pa.concat_tables([*kept, present]))]
     written.append(write_file(table.place, pa.concat_tables(ended)))
     return Changes([file for file in written if file is not None], removed)
@@ -250,7 +261,7 @@ def joined_by_tasks(
         *[column for plan in plans for column in columns_read(ENTITIES[plan.entity], source.types)],
     }
     needs_names = any(ENTITIES[plan.entity].names_topics for plan in plans)
-    topics = source.topics
+    topics, schema = source.topics, event_schema(columns)
 
     def send(task: _File | _Before) -> Iterator[tuple[int, pa.Table]]:
         if isinstance(task, _Before):
@@ -258,7 +269,7 @@ def joined_by_tasks(
             return
         names = _topic_names(*topics) if needs_names else None
         for group in read_groups(task.place, task.path, sorted(columns), first, task.end):
-            yield from _sent_steps(plans, group, first, names)
+            yield from _sent_steps(plans, conformed(group, schema), first, names)
 
     def receive(number: int, found: Iterator[pa.Table]) -> tuple[str, list[DataFile]]:
         plan = next(plan for plan in reversed(plans) if plan.first_part <= number)

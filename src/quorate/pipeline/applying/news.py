@@ -11,7 +11,7 @@ from quorate.dataclass import dataclass
 from quorate.pipeline.applying.arrivals import Arrival
 from quorate.pipeline.applying.summary import COLUMNS, Summary
 from quorate.pipeline.lake_source import FEW_RECORDS
-from quorate.pipeline.storage.data_files import DataFile, Place, read_groups
+from quorate.pipeline.storage.data_files import DataFile, Place, conformed, read_groups
 from quorate.pipeline.storage.jobs import each
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS
@@ -107,7 +107,7 @@ class News:
         place = self.lake.place(EVENTS, self.cluster)
         columns = EVENT_SCHEMA.names
         found = [
-            group
+            conformed(group, EVENT_SCHEMA)  # an older release had fewer columns
             for file in self.files()
             for group in read_groups(place, file.path, columns, start, self.end)
         ]

@@ -3,6 +3,7 @@
     codes  equal numbers for equal values of any type, so that states are compared as numbers
     steps  what records do to the entities of a declaration, one row for each record and entity
     names  gives records the id and the name of a topic, where they have one of the two
+    parts  divides the steps of an entity among processes
     fold   joins the steps of each entity to its states
 
 These modules read and write Arrow tables and do no I/O. The rows of a table are a function of the log: which rows a

@@ -17,13 +17,13 @@ from quorate.dataclass import dataclass
 from quorate.pipeline.history.codes import Flags, Numbers, codes, combined, flags
 from quorate.pipeline.history.steps import (
     CHANGES,
-    EFFECTIVE,
     OPENS,
     POSITION,
     Scope,
     added,
 )
 from quorate.pipeline.tables.declaration import VALIDITY, Entity
+from quorate.pipeline.tables.events import EFFECTIVE
 from quorate.pipeline.tables.expressions import Rows, paths, whole
 from quorate.pipeline.tables.kinds import arrow_kind
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorate.pipeline.history.codes import Numbers, codes, flags
+from quorate.pipeline.tables.events import EFFECTIVE
 from quorate.pipeline.tables.expressions import Rows
 
 TOPIC_ID: Final = "topic_id"
@@ -50,7 +51,7 @@ class TopicNames:
         lacking = np.flatnonzero(flags(pc.and_(pc.is_null(ids), pc.is_valid(name))))
         found = np.full(len(ids), -1, np.int64)
         if len(lacking):
-            at = rows.value("effective_offset").to_numpy()[lacking]
+            at = rows.value(EFFECTIVE).to_numpy()[lacking]
             found[lacking] = self._at(name.take(pa.array(lacking)), at)
         return pc.coalesce(ids, self._ids.take(pa.array(found, mask=found < 0)))
 

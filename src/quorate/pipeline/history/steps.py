@@ -18,12 +18,13 @@ from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 from quorate.pipeline.history.codes import flags
 from quorate.pipeline.history.names import TOPIC_ID, TOPIC_NAME, TopicNames
 from quorate.pipeline.tables.declaration import VALIDITY, Effect, Entity, Rule
+from quorate.pipeline.tables.events import EFFECTIVE
 from quorate.pipeline.tables.expressions import Expression, Rows, paths, whole
 from quorate.pipeline.tables.kinds import arrow_kind
 
-EFFECTIVE: Final = "effective_offset"
 POSITION: Final = "position"
-"""The order of the records: the offset at which they take effect, then their place in the file."""
+"""The place of a record in its file. Records are in the order of the offsets at which they take effect, then of their
+places."""
 
 HEADER: Final = "SNAPSHOT_HEADER"
 _WHO: Final = tuple(ATTRIBUTION_COLUMNS)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.pipeline.questions.moments import Period
-from quorate.pipeline.tables.declaration import Column, named
+from quorate.pipeline.tables.declaration import Column
 from quorate.pipeline.tables.events import ABORT, BEGIN, EFFECTIVE, END, EVENTS
 from quorate.pipeline.tables.lake import Lake
 from quorate.pipeline.tables.topics import TOPICS
@@ -19,6 +19,10 @@ _RECORD: Final = Column("record", "string", "the type of the record")
 _PRINCIPAL: Final = Column("principal", "string", "who caused the record, if the log says so")
 _CLIENT: Final = Column("client_id", "string", "the client's id")
 _API: Final = Column("api", "string", "the request's API, such as CREATE_TOPICS")
+
+_API_CASES: Final = " ".join([f"WHEN {int(api)} THEN '{api.name}'" for api in ApiKey])
+_API_NAME: Final = f"CASE api {_API_CASES} ELSE string(api) END"
+"""SQL for the name of the API, or its key in decimal if a newer release added it."""
 
 COLUMNS: Final = (
     Column("offset", "bigint", "the offset of the record"),
@@ -68,7 +72,7 @@ def changes(lake: Lake, cluster: str, period: Period, where: str | None = None) 
             "time": f.col("timestamp"),
             "record": f.col("type"),
             "topic": f.coalesce("topic_name", "known_name"),
-            "api": f.when(f.col("api").isNotNull(), f.expr(named("api", ApiKey))),
+            "api": f.when(f.col("api").isNotNull(), f.expr(_API_NAME)),
         }
     )
     found = found.select(*[column.name for column in COLUMNS])

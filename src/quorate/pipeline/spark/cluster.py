@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from quorate.pipeline.datasource.source import MetadataLogSource
-from quorate.pipeline.spark.connector import CONNECTOR
-from quorate.pipeline.spark.delta import DELTA, DELTA_SETTINGS
-from quorate.pipeline.spark.jars import jar_settings
+from quorate.pipeline.spark.session import session_of
 
 MASTER_VARIABLE: Final = "QUORATE_SPARK_MASTER"
 """The master of the cluster on which commands run, such as `spark://HOST:7077`, `yarn` or `k8s://https://HOST:6443`."""
@@ -32,16 +28,8 @@ def cluster_session(name: str, *, lake: bool = False, topics: bool = False) -> S
     configuration; what is set here is what the tables need. The workers run the Python with the path of
     `PYSPARK_PYTHON`, or of this one, and it must have Quorate there.
     """
-    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
+    builder = SparkSession.builder.appName(name)
     master = os.environ.get(MASTER_VARIABLE)
     if master is not None:
         builder = builder.master(master)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    libraries = [library for library, wanted in ((DELTA, lake), (CONNECTOR, topics)) if wanted]
-    settings = {**jar_settings(libraries), **(DELTA_SETTINGS if lake else {})}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(MetadataLogSource)
-    return session
+    return session_of(builder, lake=lake, topics=topics)

@@ -34,7 +34,6 @@ def local_session(
 ) -> SparkSession:
     """Returns the session of this process, or creates one, and registers the data source. With `lake`, the
     session has Delta Lake, and with `topics` Spark's Kafka connector. `long` is for jobs of minutes."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging = (Path(__file__).parent / "log4j2.properties").as_uri()
     threads = cores or min(4, os.cpu_count() or 2)
@@ -44,8 +43,6 @@ def local_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(threads))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         .config(
@@ -53,9 +50,16 @@ def local_session(
             f"{java_options(long=long)} -Dlog4j2.configurationFile={logging}",
         )
     )
+    return session_of(builder, lake=lake, topics=topics)
+
+
+def session_of(builder: SparkSession.Builder, *, lake: bool, topics: bool) -> SparkSession:
+    """Returns the session of this process, or the one of a builder with what the data source, lakes and topics
+    need, and registers the data source. The workers run the Python of `PYSPARK_PYTHON`, or this one."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = builder.config("spark.sql.session.timeZone", "UTC")
     libraries = [library for library, wanted in ((DELTA, lake), (CONNECTOR, topics)) if wanted]
-    settings = {**jar_settings(libraries), **(DELTA_SETTINGS if lake else {})}
-    for key, value in settings.items():
+    for key, value in {**jar_settings(libraries), **(DELTA_SETTINGS if lake else {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -1,6 +1,7 @@
 """Writes Arrow tables as the Parquet files of a Delta table, and reads them, on local disks and in Hadoop's file systems.
 
-A file that no commit refers to, because a run was killed, is not read. `quorate-pipeline compact` deletes it.
+A file that no commit refers to, because a run was killed or a task was repeated, is not read. `quorate-pipeline
+compact` deletes it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from datetime import UTC
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from quorate.dataclass import dataclass
+from quorate.log.files import fsync_directory, fsync_path
 from quorate.pipeline.directories import hadoop
 from quorate.pipeline.directories.files import is_remote, local_path
 
@@ -52,12 +54,6 @@ class DataFile:
     cluster: str
     size_bytes: int
     stats: Mapping[str, Any]
-
-    @property
-    def rows(self) -> int | None:
-        """The number of its rows, if it is known."""
-        found: int | None = self.stats.get("numRecords")
-        return found
 
     def least(self, column: str) -> Any:
         """The least value of a column, or None if it is not known."""
@@ -108,7 +104,7 @@ def _now_ms() -> int:
 
 
 class DataFileWriter:
-    """Writes one file. It is durable when `close` returns."""
+    """Writes one file. It is durable when `close` returns. Its block leaves no file if it ends before that."""
 
     def __init__(self, place: Place, schema: pa.Schema) -> None:
         self._place = place
@@ -118,14 +114,29 @@ class DataFileWriter:
         if is_remote(place.table):
             descriptor, self._local = tempfile.mkstemp(prefix="quorate-")
             os.close(descriptor)
+            self._changed: list[Path] = []
         else:
             self._local = local_path(self._target)
-            Path(self._local).parent.mkdir(parents=True, exist_ok=True)
+            parent = Path(self._local).parent
+            missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+            self._changed = [parent, *[folder.parent for folder in missing]]
+            parent.mkdir(parents=True, exist_ok=True)
+        self._is_closed = False
         self._writer = parquet.ParquetWriter(self._local, schema)
         self._waiting: list[pa.Table] = []
         self._count = 0
         self._rows = 0
         self._stats = {name: _Statistics() for name in place.statistics}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_closed:
+            try:
+                self._writer.close()
+            finally:
+                Path(self._local).unlink(missing_ok=True)
 
     def write(self, table: pa.Table) -> None:
         """Adds the rows of a table."""
@@ -142,17 +153,23 @@ class DataFileWriter:
         self._waiting, self._count = [], 0
 
     def close(self) -> DataFile | None:
-        """Ends the file. Returns None, and leaves no file, if it has no row."""
+        """Ends the file. Returns None, and leaves no file, if it has no row. Raises OSError."""
         if self._count:
             self._flush()
         self._writer.close()
         if not self._rows:
             Path(self._local).unlink()
+            self._is_closed = True
             return None
-        size = _sync(self._local)
+        size = Path(self._local).stat().st_size
         if is_remote(self._target):
             hadoop.store(self._local, self._target, self._place.hadoop)
             Path(self._local).unlink()
+        else:
+            fsync_path(self._local)
+            for folder in self._changed:
+                fsync_directory(str(folder))
+        self._is_closed = True
         found = {name: statistics for name, statistics in self._stats.items() if statistics.least is not None}
         stats = {
             "numRecords": self._rows,
@@ -187,30 +204,24 @@ def _json(value: Any) -> Any:
     return value
 
 
-def _sync(path: str) -> int:
-    with Path(path).open("rb") as file:
-        os.fsync(file.fileno())
-        return os.fstat(file.fileno()).st_size
-
-
 def join_files(place: Place, paths: Iterable[str], schema: pa.Schema) -> DataFile | None:
     """Writes the rows of some files as one."""
-    writer = DataFileWriter(place, schema)
-    for path in paths:
-        with _opened(place, path) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=_there(file, schema.names))
-                writer.write(conformed(table, schema))
-    return writer.close()
+    with DataFileWriter(place, schema) as writer:
+        for path in paths:
+            with _opened(place, path) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, columns=_there(file, schema.names))
+                    writer.write(conformed(table, schema))
+        return writer.close()
 
 
 def write_file(place: Place, table: pa.Table) -> DataFile | None:
     """Writes rows as one file, or none if there are no rows."""
     if not table.num_rows:
         return None
-    writer = DataFileWriter(place, table.schema)
-    writer.write(table)
-    return writer.close()
+    with DataFileWriter(place, table.schema) as writer:
+        writer.write(table)
+        return writer.close()
 
 
 @contextmanager
@@ -233,7 +244,9 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> pa.Table:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema. Those that the table lacks are null."""
+    """The columns of a schema. Those that the table lacks are null, and so are fields of structs."""
+    if table.schema.equals(schema):
+        return table
     columns = [
         table[column.name].cast(column.type)
         if column.name in table.column_names

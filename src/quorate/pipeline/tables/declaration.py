@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
@@ -114,9 +114,3 @@ VALIDITY = (
 """The columns that follow the key and the state in each entity's table."""
 
 CLUSTER = Column("cluster", "string", "the name of the cluster")
-
-
-def named(expression: str, names: type[IntEnum]) -> str:
-    """SQL for the name of a code, or the code in decimal if a newer release added it."""
-    cases = " ".join([f"WHEN {int(member)} THEN '{member.name}'" for member in names])
-    return f"CASE {expression} {cases} ELSE string({expression}) END"

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorate.dataclass import dataclass
+from quorate.pipeline.datasource.bounds import FIRST_TIME_MS, LAST_TIME_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,15 @@ def named(of: Expression, names: Mapping[Any, Any] | type[IntEnum], *, others: b
 
 
 def time_of(of: Expression) -> Function:
-    """The time of milliseconds since 1970."""
-    to = pa.timestamp("us", "UTC")
-    return Function((of,), lambda found: pc.cast(pc.multiply(pc.cast(found, pa.int64()), 1000), to))
+    """The time of milliseconds since 1970, or null if no calendar has it: multiplied, it would be another time."""
+
+    def apply(found: Any) -> Any:
+        ms = pc.cast(found, pa.int64())
+        known = pc.and_(pc.greater_equal(ms, FIRST_TIME_MS), pc.less_equal(ms, LAST_TIME_MS))
+        inside = pc.if_else(known, ms, pa.scalar(None, pa.int64()))
+        return pc.cast(pc.multiply(inside, 1000), pa.timestamp("us", "UTC"))
+
+    return Function((of,), apply)
 
 
 def ordered(of: Expression) -> Function:

@@ -76,7 +76,6 @@ class _State(NamedTuple):
 
     commit: tuple[int, int]
     """Its number, -1 before the first one, and the time of its file."""
-    size_bytes: int
     versions: Mapping[str, int]
     """For each application, the version of its last transaction."""
 
@@ -137,10 +136,6 @@ class Lake:
                     f"{remedy}"
                 )
         return sorted(found)
-
-    def size_bytes(self, table: str) -> int:
-        """The size of a table's files."""
-        return self._state(table).size_bytes
 
     def schemas(self, table: str) -> dict[str, int]:
         """For each cluster in a table, the newest schema in which its rows were written."""
@@ -238,9 +233,11 @@ class Lake:
         transaction: Transaction,
         changes: Changes,
         progress: Progress,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int] | None:
         """Adds and removes files of a cluster, and sets the progress, in one commit. Returns its number and the time of
-        its file. Raises LakeConflictError if another run has committed since the transaction began."""
+        its file; None if others have committed to the table since the transaction began, such as `compact` or a run of
+        another cluster: what was known of the files is old then. Raises LakeConflictError if another run has written to
+        the same cluster."""
         try:
             with conflicts():
                 if transaction.version < 0 or self.schemas(table).get(cluster) != SCHEMA:
@@ -254,12 +251,11 @@ class Lake:
         finally:
             self._forget(table)
         commit = commit_of(self.snapshot(table))
-        follows = before is not None and before.commit == transaction.begun_at
-        if before is not None and follows and commit[0] == version == transaction.version + 1:
+        if commit[0] != version or version != transaction.version + 1:
+            return None
+        if before is not None and before.commit == transaction.begun_at:
             versions = {**before.versions, transaction.application: progress.version}
-            size = sum([file.size_bytes for file in changes.added])
-            size -= sum([file.size_bytes for file in changes.removed])
-            self._known[table] = _State(commit, before.size_bytes + size, versions)
+            self._known[table] = _State(commit, versions)
         return commit
 
     def replace(
@@ -315,9 +311,7 @@ class Lake:
 
 
 def _read_state(snapshot: Any, commit: tuple[int, int]) -> _State:
-    if commit[0] < 0:
-        return _State(commit, 0, {})
-    return _State(commit, int(snapshot.sizeInBytes()), versions_of(snapshot))
+    return _State(commit, versions_of(snapshot) if commit[0] >= 0 else {})
 
 
 def _absolute(spark: SparkSession, folder: str) -> str:

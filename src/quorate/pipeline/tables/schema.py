@@ -44,14 +44,22 @@ def outdated(lake: Lake) -> dict[str, int]:
     written a table."""
     found: dict[str, int] = {}
     for table in (EVENTS, *ENTITIES):
-        for cluster, schema in lake.schemas(table).items():
-            if schema > SCHEMA:
-                raise LakeError(
-                    f"{lake.path(table)} has schema {schema}, but this release knows schemas up to {SCHEMA}: "
-                    "upgrade quorate"
-                )
+        for cluster, schema in known_schemas(lake, table).items():
             if schema < SCHEMA and not _is_to_be_rebuilt(table, schema):
                 found[cluster] = min(found.get(cluster, schema), schema)
+    return found
+
+
+def known_schemas(lake: Lake, table: str) -> dict[str, int]:
+    """For each cluster in a table, the newest schema in which its rows were written. Raises LakeError if a newer
+    release has written them: this one does not know all of their columns."""
+    found = lake.schemas(table)
+    newest = max(found.values(), default=SCHEMA)
+    if newest > SCHEMA:
+        raise LakeError(
+            f"{lake.path(table)} has schema {newest}, but this release knows schemas up to {SCHEMA}: "
+            "upgrade quorate"
+        )
     return found
 
 

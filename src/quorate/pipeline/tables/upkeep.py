@@ -19,6 +19,7 @@ from quorate.pipeline.storage.jobs import each
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS, QUORUM
 from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts, statistics
+from quorate.pipeline.tables.schema import known_schemas
 from quorate.pipeline.tables.session_settings import settings
 from quorate.pipeline.tables.update import derive
 
@@ -67,10 +68,11 @@ def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
 
 
 def _join(lake: Lake, table: str) -> None:
-    """Joins the small files of a table of metadata: those of present states, and those of states that have ended."""
+    """Joins the small files of a table of metadata: those of present states, and those of states that have ended.
+    Raises LakeError if a newer release has written the table."""
     schema = EVENT_SCHEMA if table == EVENTS else history_schema(ENTITIES[table])
     order = statistics(table)[0]
-    for cluster in lake.schemas(table):
+    for cluster in known_schemas(lake, table):
         transaction = Transaction(lake.spark, lake.path(table))
         place = lake.place(table, cluster)
         groups: list[list[DataFile]] = []
@@ -105,7 +107,7 @@ def _grouped(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 def compact(lake: Lake, table: str, retain_hours: float) -> None:
     """Joins the small files of a table, and deletes those that it has not referred to for some time. Raises
-    LakeConflictError if a run rewrites the same files."""
+    LakeConflictError if a run rewrites the same files, and LakeError if a newer release has written the table."""
     place = f"delta.`{lake.path(table)}`"
     with conflicts():
         if table in (EVENTS, *ENTITIES):

@@ -24,6 +24,7 @@ from quorate.pipeline.storage.data_files import DataFile, Place, read_file, read
 from quorate.pipeline.storage.jobs import shuffled
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.events import EVENT_SCHEMA
 from quorate.pipeline.tables.lake import Changes, Lake, Progress
 from quorate.pipeline.tables.topics import TOPICS
 
@@ -257,7 +258,7 @@ def joined_by_tasks(
             yield from _sent_states(by_name[task.entity], task)
             return
         names = _topic_names(*topics) if needs_names else None
-        for group in read_groups(task.place, task.path, sorted(columns), first, task.end):
+        for group in read_groups(task.place, task.path, EVENT_SCHEMA, columns, first, task.end):
             yield from _sent_steps(plans, group, first, names)
 
     def receive(number: int, found: Iterator[pa.Table]) -> tuple[str, list[DataFile]]:

@@ -105,11 +105,10 @@ class News:
         if arrival is not None and arrival.rows is not None and start >= arrival.start:
             return arrival.rows
         place = self.lake.place(EVENTS, self.cluster)
-        columns = EVENT_SCHEMA.names
         found = [
             group
             for file in self.files()
-            for group in read_groups(place, file.path, columns, start, self.end)
+            for group in read_groups(place, file.path, EVENT_SCHEMA, EVENT_SCHEMA.names, start, self.end)
         ]
         return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
 
@@ -133,5 +132,5 @@ def _summary(lake: Lake, cluster: str, start: int, end: int) -> Summary:
 
 
 def _summaries(place: Place, path: str, start: int, end: int) -> Iterable[Summary]:
-    for group in read_groups(place, path, COLUMNS, start, end):
+    for group in read_groups(place, path, EVENT_SCHEMA, COLUMNS, start, end):
         yield Summary.of(group)

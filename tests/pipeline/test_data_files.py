@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'qu
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from quorate.pipeline.storage import data_files
 from quorate.pipeline.storage.data_files import (
@@ -102,7 +103,7 @@ def test_only_a_range_of_offsets_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     place = Place(str(tmp_path), "c", ("offset",))
     file = write_file(place, events(0, 35))
     assert file is not None
-    groups = list(read_groups(place, file.path, ["offset", "unknown.field"], 8, 21))
+    groups = list(read_groups(place, file.path, events(0, 0).schema, ["offset", "unknown.field"], 8, 21))
     assert [group["offset"].to_pylist() for group in groups] == [[8, 9], [*range(10, 20)], [20]]
 
 
@@ -130,3 +131,27 @@ def test_a_table_may_be_in_any_file_system_of_hadoop(tmp_path: Path, monkeypatch
     assert len(list((tmp_path / "real" / "events").glob("cluster=c/*.parquet"))) == 1
     assert read_file(place, file.path, events(0, 0).schema) == events(0, 5)
     assert list(tmp_path.glob("quorate-*")) == []  # no temporary file is left
+
+
+def test_what_spark_wrote_has_the_types_of_what_arrow_wrote(tmp_path: Path) -> None:
+    """Spark's times are INT96 without a zone, and a struct may lack fields that came later."""
+    kind = pa.struct([("id", pa.int32()), ("names", pa.list_(pa.string()))])
+    later = pa.struct([("id", pa.int32()), ("new", pa.int16()), ("names", pa.list_(pa.string()))])
+    schema = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")), ("record", later)])
+    times = [TIME, datetime(2500, 1, 1, tzinfo=UTC)]
+    naive = pa.array([time.replace(tzinfo=None) for time in times], pa.timestamp("us"))
+    records = pa.array([{"id": 7, "names": ["a"]}, None], kind)
+    table = pa.table({"offset": pa.array([5, 6], pa.int64()), "timestamp": naive, "record": records})
+    parquet.write_table(table, tmp_path / "spark.parquet", use_deprecated_int96_timestamps=True)
+    place = Place(str(tmp_path), "c", ())
+    expected = [
+        {"offset": 5, "timestamp": times[0], "record": {"id": 7, "new": None, "names": ["a"]}},
+        {"offset": 6, "timestamp": times[1], "record": None},
+    ]
+    read = read_file(place, "spark.parquet", schema)
+    groups = list(read_groups(place, "spark.parquet", schema, schema.names, 0, 9))
+    assert [rows.schema for rows in (read, *groups)] == [schema, schema]
+    assert read.to_pylist() == groups[0].to_pylist() == expected
+    [group] = read_groups(place, "spark.parquet", schema, ["offset", "record.new", "record.id"], 6, 7)
+    assert group.schema.field("record").type == pa.struct([("id", pa.int32()), ("new", pa.int16())])
+    assert group.to_pylist() == [{"offset": 6, "record": None}]

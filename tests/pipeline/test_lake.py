@@ -56,6 +56,8 @@ def contents(lake: Lake, cluster: str = "c") -> dict[str, list[str]]:
         files = [table / path for path in paths if path.startswith(f"cluster={cluster}/")]
         if table.is_dir():
             rows = [row for path in files for row in in_utc(parquet.ParquetFile(path).read()).to_pylist()]
+            # Spark writes the column by which a table is partitioned into its files, too.
+            assert {row.pop("cluster", cluster) for row in rows} <= {cluster}
             found[name] = sorted([str(sorted(row.items())) for row in rows])
     return found
 

@@ -23,7 +23,6 @@ from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import (
     DataFile,
     Place,
-    conformed,
     read_file,
     read_groups,
     write_file,
@@ -31,7 +30,7 @@ from quorate.pipeline.storage.data_files import (
 from quorate.pipeline.storage.jobs import shuffled
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import Entity
-from quorate.pipeline.tables.events import event_schema
+from quorate.pipeline.tables.events import EVENT_SCHEMA
 from quorate.pipeline.tables.lake import Changes, Lake, Progress
 from quorate.pipeline.tables.topics import TOPICS
 
@@ -261,15 +260,15 @@ def joined_by_tasks(
         *[column for plan in plans for column in columns_read(ENTITIES[plan.entity], source.types)],
     }
     needs_names = any(ENTITIES[plan.entity].names_topics for plan in plans)
-    topics, schema = source.topics, event_schema(columns)
+    topics = source.topics
 
     def send(task: _File | _Before) -> Iterator[tuple[int, pa.Table]]:
         if isinstance(task, _Before):
             yield from _sent_states(by_name[task.entity], task)
             return
         names = _topic_names(*topics) if needs_names else None
-        for group in read_groups(task.place, task.path, sorted(columns), first, task.end):
-            yield from _sent_steps(plans, conformed(group, schema), first, names)
+        for group in read_groups(task.place, task.path, EVENT_SCHEMA, columns, first, task.end):
+            yield from _sent_steps(plans, group, first, names)
 
     def receive(number: int, found: Iterator[pa.Table]) -> tuple[str, list[DataFile]]:
         plan = next(plan for plan in reversed(plans) if plan.first_part <= number)

@@ -11,7 +11,7 @@ from quorate.dataclass import dataclass
 from quorate.pipeline.applying.arrivals import Arrival
 from quorate.pipeline.applying.summary import COLUMNS, Summary
 from quorate.pipeline.lake_source import FEW_RECORDS
-from quorate.pipeline.storage.data_files import DataFile, Place, conformed, read_groups
+from quorate.pipeline.storage.data_files import DataFile, Place, read_groups
 from quorate.pipeline.storage.jobs import each
 from quorate.pipeline.tables.declaration import Entity
 from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS
@@ -105,11 +105,10 @@ class News:
         if arrival is not None and arrival.rows is not None and start >= arrival.start:
             return arrival.rows
         place = self.lake.place(EVENTS, self.cluster)
-        columns = EVENT_SCHEMA.names
         found = [
-            conformed(group, EVENT_SCHEMA)  # an older release had fewer columns
+            group
             for file in self.files()
-            for group in read_groups(place, file.path, columns, start, self.end)
+            for group in read_groups(place, file.path, EVENT_SCHEMA, EVENT_SCHEMA.names, start, self.end)
         ]
         return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
 
@@ -133,5 +132,5 @@ def _summary(lake: Lake, cluster: str, start: int, end: int) -> Summary:
 
 
 def _summaries(place: Place, path: str, start: int, end: int) -> Iterable[Summary]:
-    for group in read_groups(place, path, COLUMNS, start, end):
+    for group in read_groups(place, path, EVENT_SCHEMA, COLUMNS, start, end):
         yield Summary.of(group)

@@ -233,7 +233,8 @@ def _opened(place: Place, path: str) -> Iterator[parquet.ParquetFile]:
         source = hadoop.fetched(whole, 0, -1, place.hadoop)
     else:
         source = nullcontext(local_path(whole))
-    with source as file, parquet.ParquetFile(file) as found:
+    # Spark writes times as INT96. Arrow reads these as nanoseconds, which end in the year 2262.
+    with source as file, parquet.ParquetFile(file, coerce_int96_timestamp_unit="us") as found:
         yield found
 
 
@@ -244,7 +245,8 @@ def read_file(place: Place, path: str, schema: pa.Schema) -> pa.Table:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema. Those that the table lacks are null, and so are fields of structs."""
+    """The columns of a schema. Those that the table lacks are null, and so are fields of structs. Times that
+    Spark wrote, which have no zone, are in UTC."""
     if table.schema.equals(schema):
         return table
     columns = [
@@ -256,10 +258,32 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def projected(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
+    """The chosen columns of a schema. `columns` may name fields of structs."""
+    found = []
+    for column in schema:
+        kind = _projected(column.type, column.name, columns)
+        if kind is not None:
+            found.append((column.name, kind))
+    return pa.schema(found)
+
+
+def _projected(kind: pa.DataType, path: str, columns: Collection[str]) -> pa.DataType | None:
+    if path in columns:
+        return kind
+    if not pa.types.is_struct(kind):
+        return None
+    fields = [(field.name, _projected(field.type, f"{path}.{field.name}", columns)) for field in kind]
+    chosen = [(name, inner) for name, inner in fields if inner is not None]
+    return pa.struct(chosen) if chosen else None
+
+
 def read_groups(
-    place: Place, path: str, columns: Collection[str], start: int, end: int
+    place: Place, path: str, schema: pa.Schema, columns: Collection[str], start: int, end: int
 ) -> Iterator[pa.Table]:
-    """The rows of a file of events in a range of offsets, group after group. `columns` may name fields of structs."""
+    """The rows of a file of events in a range of offsets, group after group, with some columns of a schema.
+    `columns` may name fields of structs."""
+    chosen = projected(schema, columns)
     with _opened(place, path) as file:
         wanted = _there(file, columns)
         for group in range(file.num_row_groups):
@@ -269,7 +293,7 @@ def read_groups(
             if extent["min"].as_py() < start or extent["max"].as_py() >= end:
                 table = table.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
             if table.num_rows:
-                yield table
+                yield conformed(table, chosen)
 
 
 def _there(file: parquet.ParquetFile, columns: Collection[str]) -> list[str]:

@@ -16,7 +16,7 @@ from quorate.dataclass import dataclass
 from quorate.pipeline.lake_source import Extent, Mark, Source
 from quorate.pipeline.storage.data_files import read_groups
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.events import ABORT, BEGIN, END, EVENTS
+from quorate.pipeline.tables.events import ABORT, BEGIN, END, EVENT_SCHEMA, EVENTS
 from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report, overlapping
 
 _COLUMNS: Final = ("offset", "cluster_id", "epoch", "timestamp", "snapshot")
@@ -74,7 +74,7 @@ def _record(lake: Lake, cluster: str, offset: int) -> Record | None:
     """The record at an offset in the lake, or of the snapshot that ends there."""
     place = lake.place(EVENTS, cluster)
     for file in lake.files(EVENTS, cluster, overlapping(offset, offset + 1)):
-        for group in read_groups(place, file.path, _COLUMNS, offset, offset + 1):
+        for group in read_groups(place, file.path, EVENT_SCHEMA, _COLUMNS, offset, offset + 1):
             return Record.last_of(group)
     return None
 

@@ -14,7 +14,7 @@ It has no secrets: credentials are left out, and the values of passwords among t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -80,20 +80,6 @@ EVENT_SCHEMA: Final = pa.schema(
         *[(name, arrow_type(_SELECTION.kind(name))) for name in _SELECTION.columns],
     ]
 )
-
-
-def event_schema(paths: Collection[str]) -> pa.Schema:
-    """Some columns, and of structs also some of their fields (`partition_record.leader`)."""
-    found = []
-    for column in EVENT_SCHEMA:
-        names = {name for parent, _, name in [path.partition(".") for path in paths] if parent == column.name}
-        if column.name in paths:
-            found.append(column)
-        elif names:
-            found.append(
-                pa.field(column.name, pa.struct([field for field in column.type if field.name in names]))
-            )
-    return pa.schema(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ MAX_DELAY_S = WINDOW_S
 class Held(Protocol):
     """A connection that may have to wait."""
 
-    def hold(self, held: bool) -> None: ...
+    def hold(self, held: bool) -> None:
+        """Lets the requests of the connection wait, or ends that."""
+        ...
 
 
 class ConnectionRate:
@@ -40,7 +42,8 @@ class ConnectionRate:
 
 
 class AcceptThrottle:
-    """The connections of one listener that wait for their turn. They come in the order in which they were accepted."""
+    """The connections of one listener that wait for their turn, in the order in which they were accepted. One that its
+    client closes meanwhile keeps its place, as in the queue of a socket."""
 
     def __init__(self) -> None:
         self.rate = ConnectionRate()

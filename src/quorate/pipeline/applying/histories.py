@@ -65,7 +65,7 @@ class Table:
     resets: bool
     """Whether a snapshot replaces records that are missing."""
     changing: tuple[DataFile, ...]
-    """The files that have states which may change, or begin later than the table says."""
+    """The files with states that new records may change: they have not ended before `start`."""
     small: tuple[DataFile, ...]
     """Small files of ended states."""
 

@@ -23,7 +23,7 @@ _FEW_FILES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Events before those that were written last."""
+    """A range of events, and what they are, as the last look at them has found it."""
 
     start: int
     end: int
@@ -45,7 +45,8 @@ class News:
     start: int
     end: int
     before: _Seen
-    """Those before the last ones. Most tables have looked at them already, and were not affected."""
+    """Those before the arrival. A table that is behind has them still to apply, but most tables were not affected by
+    them."""
     arrival: Arrival | None
     """The last ones, if this run has written them."""
     summary: Summary

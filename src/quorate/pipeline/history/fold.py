@@ -41,15 +41,16 @@ class _Ordered:
     row: Numbers
     """The row of the step."""
     named: Numbers
-    """A row that has the key."""
+    """A row that has all columns of the key: the step's own may have some of them only."""
     key: Numbers
+    """The code of the key."""
     first: Flags
     """Whether it is the first step of its key."""
     begin: Numbers
     """The place of the first step of its key."""
 
     def before(self, values: Any) -> Any:
-        """For each step, the value at the step before, also if that is of another key."""
+        """The values one place later. The value of the first step of a key is that of the last step of another."""
         return np.concatenate([values[:1], values[:-1]])
 
     def last(self, given: Flags) -> Numbers:

@@ -32,8 +32,8 @@ class TopicNames:
         self._to = topics.column("valid_to_offset").fill_null(_NEVER).to_numpy()
 
     def fill(self, rows: Rows, wanted: Collection[str]) -> Rows:
-        """The rows with what they lack of the wanted columns. An id has the same name always. A name has the id of
-        the topic that had it when the record took effect."""
+        """The rows, with the wanted columns of `topic_id` and `topic_name` filled in. The name of an id never changes.
+        A name stands for the topic that had it when the record took effect."""
         table = rows.table
         if TOPIC_NAME in wanted and table[TOPIC_NAME].null_count:
             name = rows.value(TOPIC_NAME)

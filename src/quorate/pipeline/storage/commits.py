@@ -31,7 +31,8 @@ class Transaction:
     at the commit, if it is of the same application or removes the same files."""
 
     def __init__(self, spark: SparkSession, path: str, application: str | None = None) -> None:
-        """Without an application, the commit changes no progress and heeds none."""
+        """`path` is the directory of the table. With an application, the commit sets its progress, and its rows count as
+        new. Without one, the commit changes no progress, and readers of the table's changes see no change."""
         self._spark = spark
         jvm: Any = spark._jvm
         self._jvm = jvm

@@ -39,6 +39,7 @@ class Place:
     table: str
     """The directory of the table."""
     cluster: str
+    """The value of the column by which the table is partitioned. It may have any characters."""
     statistics: tuple[str, ...]
     """The columns of which the commit keeps the least and the greatest value of each file."""
     hadoop: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class DataFile:
     cluster: str
     size_bytes: int
     stats: Mapping[str, Any]
+    """What Delta's log says of its rows: `numRecords`, `minValues`, `maxValues`, `nullCount`."""
 
     def least(self, column: str) -> Any:
         """The least value of a column, or None if it is not known."""

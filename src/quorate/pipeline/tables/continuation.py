@@ -3,6 +3,8 @@
 A directory may end in records that its node wrote and that were not committed. The next leader replaces them.
 Two logs that agree in the leader epoch at an offset are equal up to it (Log Matching in Raft), so the first
 offset at which lake and source differ is found by bisection.
+
+How a run that was killed is continued is not decided here, but in `update`, table by table.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ import pytest
 from quorate.net.accept_throttle import MAX_DELAY_S, ConnectionRate
 from quorate.net.limits import ConnectionLimits
 from quorate.net.sampled_rate import SampledRate
+from quorate.protocol.api import encode_request
+from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.metadata import MetadataRequest
 from tests.net import served
 from tests.net.served import ServedListener
@@ -128,6 +130,30 @@ def test_one_that_ends_while_it_waits_does_not_hold_up_the_others() -> None:
         gone.close()
         [late] = answers(world, 1)
         await late
+
+    run(test)
+
+
+def test_clients_that_give_up_take_nobodys_turn() -> None:
+    """Their connections do not read while they wait, and so are not told that the client has closed them. If each
+    took a turn, clients that give up and come again would wait for ever behind what they left."""
+
+    async def test(world: ServedListener) -> None:
+        loop = asyncio.get_running_loop()
+        world.listener.throttle.rate.limit = 1
+        await asyncio.gather(*answers(world, BURST))
+        request = encode_request(1, "c", ApiVersionsRequest(), 0)
+        for number in range(8):
+            _, gone = await world.raw()
+            gone.write(len(request).to_bytes(4, "big") + request)
+            await accepted(world, BURST + number + 1)
+            gone.close()
+        began = loop.time()
+        [late] = answers(world, 1)
+        await late
+        assert loop.time() - began < 4
+        while len(world.listener.connections) > BURST + 1:
+            await asyncio.sleep(0.001)
 
     run(test)
 

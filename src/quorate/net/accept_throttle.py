@@ -7,6 +7,7 @@ Apache Kafka, where such a connection stays in the queue of the socket.
 from __future__ import annotations
 
 import asyncio
+import select
 from collections import deque
 from typing import Protocol
 
@@ -22,9 +23,21 @@ MAX_DELAY_S = WINDOW_S
 class Held(Protocol):
     """A connection that may have to wait."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended, or its peer has closed it."""
+        ...
+
     def hold(self, held: bool) -> None:
         """Lets the requests of the connection wait, or ends that."""
         ...
+
+
+def peer_has_closed(fd: int) -> bool:
+    """Whether the peer of a socket has closed its sending direction, even if there is something left to read."""
+    poll = select.poll()
+    poll.register(fd, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 class ConnectionRate:
@@ -50,11 +63,12 @@ class AcceptThrottle:
         """The listener's own."""
         self.shared: ConnectionRate | None = None
         """That of all listeners together. None exempts the listener."""
-        self._waiting: deque[Held] = deque()
+        self._waiting: deque[tuple[Held, int]] = deque()
+        """With their descriptors."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def accepted(self, connection: Held, loop: asyncio.AbstractEventLoop) -> None:
-        """Counts a new connection. Its requests wait for its turn."""
+    def accepted(self, connection: Held, fd: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Counts a new connection, whose descriptor is `fd`. Its requests wait for its turn."""
         delay_s = 0.0
         if self._timer is None:
             delay_s = self._record(loop.time())
@@ -62,7 +76,7 @@ class AcceptThrottle:
                 return
             self._timer = loop.call_later(delay_s, self._next, loop)
         connection.hold(True)
-        self._waiting.append(connection)
+        self._waiting.append((connection, fd))
 
     def close(self) -> None:
         """Forgets the connections that wait."""
@@ -76,12 +90,21 @@ class AcceptThrottle:
         return own if self.shared is None else max(own, self.shared.record(now))
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Takes the connection whose wait is over, and those behind it that need not wait."""
+        """Takes the connection whose wait is over, and those behind it that need not wait.
+
+        One whose client has given up takes no turn. Otherwise clients that give up after a while and come again would
+        wait behind what they have left, and none of them would ever be served.
+        """
         self._timer = None
-        self._waiting.popleft().hold(False)
+        is_counted = True
         while self._waiting:
-            delay_s = self._record(loop.time())
-            if delay_s:
-                self._timer = loop.call_later(delay_s, self._next, loop)
-                return
-            self._waiting.popleft().hold(False)
+            connection, fd = self._waiting[0]
+            # A connection that is held does not read, and is not told of the end.
+            if not (connection.closed or peer_has_closed(fd)):
+                delay_s = 0.0 if is_counted else self._record(loop.time())
+                if delay_s:
+                    self._timer = loop.call_later(delay_s, self._next, loop)
+                    return
+                is_counted = False
+            self._waiting.popleft()
+            connection.hold(False)

@@ -143,8 +143,8 @@ class Listener:
         self._number += 1
         return self._number
 
-    def accept(self, connection: ServerConnection) -> bool:
-        """Adds a new connection. Returns False if a limit of connections is reached."""
+    def accept(self, connection: ServerConnection, fd: int) -> bool:
+        """Adds a new connection, whose descriptor is `fd`. Returns False if a limit of connections is reached."""
         limits, address = self.limits, connection.peer_host
         here = self._by_address.get(address, 0)
         allowed = limits.max_connections_per_ip_overrides.get(address, limits.max_connections_per_ip)
@@ -158,7 +158,7 @@ class Listener:
             return False
         self._by_address[address] = here + 1
         self.connections.add(connection)
-        self.throttle.accepted(connection, self.loop)
+        self.throttle.accepted(connection, fd, self.loop)
         if self._sweep is None:
             self._schedule_sweep()
         return True

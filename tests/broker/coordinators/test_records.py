@@ -325,3 +325,23 @@ def test_a_load_continues_in_the_directory_to_which_the_log_moves_meanwhile(tmp_
     loader = CoordinatorLoader("GroupCoordinator", shard, decode_record, replayed)
     assert asyncio.run(loader.load(lambda: logs.get("__consumer_offsets", 0))) == 20
     assert sorted(value.offset for value in shard.state.offsets["g"].values()) == list(range(20))
+
+
+def test_a_load_continues_at_the_new_start_of_its_log(tmp_path: Path) -> None:
+    """With `cleanup.policy=compact,delete`, retention may delete segments of the topic while it is loaded."""
+    log = open_log(tmp_path / "__consumer_offsets-0")
+    for offset in range(40):
+        record = OffsetRecord("g", "t", offset, OffsetAndMetadata(offset, metadata="x" * 30_000))
+        log.append_as_leader(build_batch([(*encode_record(record), (), 1)]), 0, 1)
+    log.high_watermark = 40
+
+    def replayed(end: int) -> None:
+        if end == 1:
+            log.increment_log_start_offset(30, "retention")
+
+    shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+    loader = CoordinatorLoader("GroupCoordinator", shard, decode_record, replayed)
+    assert asyncio.run(loader.load(lambda: log)) == 40
+    found = {value.offset for value in shard.state.offsets["g"].values()}
+    assert found >= set(range(30, 40))
+    assert len(found) < 40

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators import loader
+from quorate.broker.coordinators import loader, runtime
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.local_log import LocalLog
 from quorate.protocol.api import ApiKey
@@ -20,6 +20,7 @@ from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.broker.coordinators.client import (
     commit_request,
     fetch_request,
+    fetched,
     in_loop,
     versions,
 )
@@ -188,3 +189,48 @@ async def test_a_coordinator_that_cannot_read_its_log_takes_the_directory_offlin
         answer = await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)
         assert answer.groups[0].error_code == E.NOT_COORDINATOR
         assert [failure.code for failure in failed] == [E.KAFKA_STORAGE_ERROR]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+@in_loop
+async def test_a_load_that_fails_begins_again_without_an_election(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its groups would have no coordinator, with a healthy leader, until an operator acts."""
+
+    async def fails(*_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(runtime, "RETRY_MIN_S", 0.01)
+    async with World() as w:
+        assert (
+            not (await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)).topics[0].partitions[0].error_code
+        )
+        read = loader._read
+        monkeypatch.setattr(loader, "_read", fails)
+        await w.restart()
+        answer = await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)
+        assert answer.groups[0].error_code == E.NOT_COORDINATOR
+        monkeypatch.setattr(loader, "_read", read)
+        while (answer := await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)).groups[0].error_code:
+            assert answer.groups[0].error_code in (E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS)
+            await asyncio.sleep(0.001)
+        assert fetched(answer, 8) == {("t", 0): 1}
+
+
+@in_loop
+async def test_a_load_that_failed_does_not_begin_again_after_the_partition_has_moved_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(*_: object) -> bytes:
+        raise MemoryError
+
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)
+        monkeypatch.setattr(loader, "_read", fails)
+        await w.restart()
+        shards, partition = w.service.groups.runtime, w.service.groups.partition_for("g")
+        [failed] = [context for context in shards.contexts() if context.partition == partition]
+        w.replicas.lead(partition, None)
+        shards._load_again(failed, 1)
+        assert all(context.partition != partition for context in shards.contexts())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from quorate.broker.clock import Clock
@@ -18,6 +18,26 @@ loop."""
 
 WRITE_SLICE_S = 0.003
 """The time for batches of several requests in one turn of the event loop."""
+
+CHUNK_BYTES = 512 * 1024
+"""The approximate size of a batch of records that need not be atomic: half of `max.message.bytes`."""
+
+
+def chunks(
+    records: list[Any], encode_record: Callable[[Any], tuple[bytes, bytes | None]]
+) -> Iterator[list[Any]]:
+    """Divides records that need not be atomic into batches of about CHUNK_BYTES."""
+    chunk: list[Any] = []
+    size = 0
+    for record in records:
+        key, value = encode_record(record)
+        size += len(key) + len(value or b"") + 32
+        chunk.append(record)
+        if size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 class BatchWriter(Generic[ShardT]):

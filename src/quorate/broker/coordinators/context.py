@@ -88,7 +88,7 @@ class CoordinatorContext(Generic[ShardT]):
         """The batches that are appended and not committed."""
         self.loader: asyncio.Task[None] | None = None
         self.deleted_topics: set[str] = set()
-        """Topics that were deleted during the loading."""
+        """Topics that were deleted before the loading ended."""
 
     def update_last_written_offset(self, end_offset: int) -> None:
         """Notes that the newest state contains the log up to `end_offset`."""

@@ -27,8 +27,9 @@ Pages that are still missing then are read in the event loop."""
 
 
 async def _read(source: Any, offset: int) -> bytes:
-    """Reads the batches at `offset`. Pages that are not in the page cache are read in a thread: a broker
-    that takes over from a failed one has often not used these files for days. Raises LogDirFailure."""
+    """Reads the batches at `offset`, or at the start of the log if that is later. Pages that are not in the
+    page cache are read in a thread: a broker that takes over from a failed one has often not used these
+    files for days. Raises LogDirFailure."""
     loop = asyncio.get_running_loop()
     for _ in range(READ_AHEAD_ROUNDS):
         try:
@@ -38,7 +39,8 @@ async def _read(source: Any, offset: int) -> bytes:
             await loop.run_in_executor(None, _bytes_of, cold)
         except (OSError, EOFError):
             break  # the read below rebuilds a missing index and raises any other error again
-    parts = source.read(offset, SLICE_BYTES).parts
+    # Retention may have deleted what was to come next.
+    parts = source.read(max(offset, source.log_start_offset), SLICE_BYTES).parts
     with DiskAccess(str(source.dir.parent), source.dir.name, "loading"):
         if all(
             resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from quorate.broker.clock import Clock
-from quorate.broker.coordinators.batch_writer import BatchWriter
+from quorate.broker.coordinators.batch_writer import BatchWriter, chunks
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.loader import CoordinatorLoader
@@ -32,8 +32,8 @@ from quorate.records.compression import Compression
 
 logger = logging.getLogger("quorate.group")
 
-CHUNK_BYTES = 512 * 1024
-"""The approximate size of a batch of records that need not be atomic: half of `max.message.bytes`."""
+RETRY_MIN_S, MAX_DOUBLINGS = 1.0, 8
+"""The time after which a load that has failed begins again. It doubles with each failure, so many times at most."""
 
 TIMER_SLICE_S = 0.003
 """The limit for expired timers in one turn of the event loop. After a restart all members may expire."""
@@ -105,10 +105,20 @@ class CoordinatorRuntime(Generic[ShardT]):
             # This broker was the leader before: the state is that of the log, or is being loaded from it.
             context.leader_epoch = max(context.leader_epoch, leader_epoch)
             return
+        self._begin_load(partition, leader_epoch, 0)
+
+    def _begin_load(self, partition: int, leader_epoch: int, failures: int) -> None:
         assert self._loop is not None
-        context = CoordinatorContext(partition, leader_epoch, self._make_shard())
-        self._contexts[partition] = context
-        context.loader = self._loop.create_task(self._load(context), name=f"load {self._topic}-{partition}")
+        context = self._contexts[partition] = CoordinatorContext(partition, leader_epoch, self._make_shard())
+        load = self._load(context, failures)
+        context.loader = self._loop.create_task(load, name=f"load {self._topic}-{partition}")
+
+    def _load_again(self, context: CoordinatorContext[ShardT], failures: int) -> None:
+        """Loads a partition again. Kafka leaves it without a coordinator until the next election, also after
+        an error that passes, such as a lack of memory or threads."""
+        if self._contexts.get(context.partition) is context:
+            self._begin_load(context.partition, context.leader_epoch, failures)
+            self._contexts[context.partition].deleted_topics = context.deleted_topics
 
     def _unload(self, partition: int) -> None:
         context = self._contexts.pop(partition, None)
@@ -120,7 +130,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         context.fail_pending(ErrorCode.NOT_COORDINATOR)
         logger.info("[%s] Unloaded %s-%d.", self._name, self._topic, partition)
 
-    async def _load(self, context: CoordinatorContext[ShardT]) -> None:
+    async def _load(self, context: CoordinatorContext[ShardT], failures: int) -> None:
         started, partition = self._clock.now(), context.partition
 
         def replayed(end_offset: int) -> None:
@@ -132,10 +142,14 @@ class CoordinatorRuntime(Generic[ShardT]):
             end = await loader.load(lambda: self._replicas.local_log(self._topic, partition))
         except Exception as error:
             context.error = ErrorCode.NOT_COORDINATOR
-            logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)
-            # A failed directory must go offline now, so that another replica takes over. Without this report
-            # the failure could stay unnoticed: nothing else may read these segments for days.
+            of = (self._name, self._topic, partition)
+            logger.error("[%s] Could not load %s-%d: %s", *of, str(error) or repr(error))
+            # A failed directory must go offline now: nothing else may read these segments for days.
             self._replicas.handle_storage_failure(error)
+            if self._contexts.get(partition) is context:
+                delay_s = RETRY_MIN_S * 2 ** min(failures, MAX_DOUBLINGS)
+                logger.info("[%s] The load of %s-%d begins again in %.0f s.", *of, delay_s)
+                asyncio.get_running_loop().call_later(delay_s, self._load_again, context, failures + 1)
             return
         if self._contexts.get(partition) is not context:
             return
@@ -312,7 +326,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             if context.error is ErrorCode.NONE:
                 self.batches.flush(context)
                 context.shard.topics_deleted(topics)
-            elif context.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            else:
                 context.deleted_topics |= topics
         if self._timer is not None:
             self._timer.cancel()
@@ -365,7 +379,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         shard, encode = context.shard, self._encode_record
         now_ms = self._clock.now_ms()
         appended: asyncio.Future[int] | None = None
-        for records in [result.records] if result.atomic else self._chunks(result.records):
+        for records in [result.records] if result.atomic else chunks(result.records, encode):
             replica_log, base = None, -1
             try:
                 replica_log = self._replicas.local_log(self._topic, context.partition)
@@ -392,20 +406,6 @@ class CoordinatorRuntime(Generic[ShardT]):
             before = shard.state
         assert appended is not None
         return appended
-
-    def _chunks(self, records: list[Any]) -> Iterator[list[Any]]:
-        """Divides records that need not be atomic into batches of about CHUNK_BYTES."""
-        chunk: list[Any] = []
-        size = 0
-        for record in records:
-            key, value = self._encode_record(record)
-            size += len(key) + len(value or b"") + 32
-            chunk.append(record)
-            if size >= CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
 
     def _on_committed(
         self,

@@ -72,7 +72,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
         self.id = f"{local[0]}:{local[1]}-{self.peer_host}:{self.peer_port}-{self._listener.next_number()}"
-        if not self._listener.accept(self):
+        if not self._listener.accept(self, sock.fileno()):
             self._transport.abort()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -25,7 +25,7 @@ class Held(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended, or its peer has closed it."""
+        """Whether the connection has ended."""
         ...
 
     def hold(self, held: bool) -> None:

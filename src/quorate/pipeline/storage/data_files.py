@@ -2,6 +2,9 @@
 
 A file that no commit refers to, because a run was killed or a task was repeated, is not read. `quorate-pipeline
 compact` deletes it.
+
+Spark writes some files, too: those of older releases, of schema steps, and where records are taken back or expire. Its
+times are INT96 without a zone, and its files have the column `cluster`, which those of this module lack.
 """
 
 from __future__ import annotations

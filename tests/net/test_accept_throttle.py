@@ -158,6 +158,28 @@ def test_clients_that_give_up_take_nobodys_turn() -> None:
     run(test)
 
 
+def test_a_turn_that_nobody_took_is_the_next_connections() -> None:
+    """Otherwise one client that gives up before its turn, and comes again after it, would never be served."""
+
+    async def test(world: ServedListener) -> None:
+        loop, listener = asyncio.get_running_loop(), world.listener
+        listener.throttle.rate.limit = 0
+        request = encode_request(1, "c", ApiVersionsRequest(), 0)
+        _, gone = await world.raw()
+        gone.write(len(request).to_bytes(4, "big") + request)
+        await accepted(world, 1)
+        gone.close()
+        while listener.connections:
+            await asyncio.sleep(0.001)
+        began = loop.time()
+        await answers(world, 1)[0]
+        assert loop.time() - began < MAX_DELAY_S / 2
+        await answers(world, 1)[0]
+        assert loop.time() - began > MAX_DELAY_S * 0.9
+
+    run(test)
+
+
 def test_listeners_that_share_a_rate_count_their_connections_together() -> None:
     async def test(world: ServedListener) -> None:
         other = ServedListener()

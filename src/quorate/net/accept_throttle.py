@@ -55,8 +55,7 @@ class ConnectionRate:
 
 
 class AcceptThrottle:
-    """The connections of one listener that wait for their turn, in the order in which they were accepted. One that its
-    client closes meanwhile keeps its place, as in the queue of a socket."""
+    """The connections of one listener that wait for their turn, in the order in which they were accepted."""
 
     def __init__(self) -> None:
         self.rate = ConnectionRate()
@@ -66,11 +65,15 @@ class AcceptThrottle:
         self._waiting: deque[tuple[Held, int]] = deque()
         """With their descriptors."""
         self._timer: asyncio.TimerHandle | None = None
+        self._has_free_turn = False
+        """Whether a turn has come when the clients of all that waited had given up."""
 
     def accepted(self, connection: Held, fd: int, loop: asyncio.AbstractEventLoop) -> None:
         """Counts a new connection, whose descriptor is `fd`. Its requests wait for its turn."""
-        delay_s = 0.0
         if self._timer is None:
+            if self._has_free_turn:
+                self._has_free_turn = False
+                return
             delay_s = self._record(loop.time())
             if not delay_s:
                 return
@@ -93,7 +96,8 @@ class AcceptThrottle:
         """Takes the connection whose wait is over, and those behind it that need not wait.
 
         One whose client has given up takes no turn. Otherwise clients that give up after a while and come again would
-        wait behind what they have left, and none of them would ever be served.
+        wait behind what they have left, and none of them would ever be served. If no other waits, the turn is that of
+        the next connection: its client may have given up just before.
         """
         self._timer = None
         is_counted = True
@@ -108,3 +112,4 @@ class AcceptThrottle:
                 is_counted = False
             self._waiting.popleft()
             connection.hold(False)
+        self._has_free_turn = is_counted

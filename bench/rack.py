@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import resource
 import time
 from collections import defaultdict
@@ -25,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.result import heading
+from bench.result import single_run
 from bench.zone import cluster_image
 from quorate.metadata.features import supported_features
 from quorate.metadata.image import MetadataImage
@@ -250,14 +249,9 @@ def main() -> None:
     args = parser.parse_args()
     figures = asyncio.run(measure(cluster_image(args.partitions, BROKERS, RACKS)))
     figures["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    result = {
-        **heading("rack", 1),
-        "load_average": round(os.getloadavg()[0], 1),
-        "partitions": args.partitions,
-        "figures": {"quorate": {k: {"median": v, "min": v, "max": v, "runs": 1} for k, v in figures.items()}},
-    }
     print(json.dumps(figures, indent=1))
     if not args.no_result:
+        result = single_run("rack", args.partitions, figures)
         (HERE / "results" / "rack.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,4 +26,14 @@ def heading(probe: str, rounds: int) -> dict[str, object]:
             "python": platform.python_version(),
         },
         "rounds": rounds,
+    }
+
+
+def single_run(probe: str, partitions: int, figures: Mapping[str, float]) -> dict[str, object]:
+    """The result of one run on a metadata image of so many partitions, in the shape of a run with rounds."""
+    return {
+        **heading(probe, 1),
+        "load_average": round(os.getloadavg()[0], 1),
+        "partitions": partitions,
+        "figures": {"quorate": {k: {"median": v, "min": v, "max": v, "runs": 1} for k, v in figures.items()}},
     }

@@ -18,13 +18,12 @@ import argparse
 import asyncio
 import gc
 import json
-import os
 import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.result import heading
+from bench.result import single_run
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.loader import apply_steps, load_snapshot
@@ -177,14 +176,9 @@ def main() -> None:
     args = parser.parse_args()
     figures, written = asyncio.run(lose_zone(cluster_image(args.partitions)))
     figures |= replay(cluster_image(args.partitions), written)
-    result = {
-        **heading("zone", 1),
-        "load_average": round(os.getloadavg()[0], 1),
-        "partitions": args.partitions,
-        "figures": {"quorate": {k: {"median": v, "min": v, "max": v, "runs": 1} for k, v in figures.items()}},
-    }
     print(json.dumps(figures, indent=1))
     if not args.no_result:
+        result = single_run("zone", args.partitions, figures)
         (HERE / "results" / "zone.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 else:
     unknown_keys = lazy_module("quorate.config.unknown_keys")
 
-_NO_LIMIT = 9223372036854775807
-
 
 class KafkaConfig:
     """The configuration of a node, parsed and checked. It does not change.

@@ -66,34 +66,6 @@ def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
             raise DecodeError("varint of more than 5 bytes")
 
 
-def read_uvarlong(b: Buffer, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 64 bits. Raises DecodeError if it is longer, IndexError if truncated."""
-    x = shift = 0
-    while True:
-        c = b[p]
-        p += 1
-        x |= (c & 127) << shift
-        if c < 128:
-            if x > 0xFFFFFFFFFFFFFFFF:
-                raise DecodeError("varlong of more than 64 bits")
-            return x, p
-        shift += 7
-        if shift > 63:
-            raise DecodeError("varlong of more than 10 bytes")
-
-
-def read_varint(b: Buffer, p: int) -> tuple[int, int]:
-    """A zig-zag int32, as in records."""
-    x, p = read_uvarint(b, p)
-    return (x >> 1) ^ -(x & 1), p
-
-
-def read_varlong(b: Buffer, p: int) -> tuple[int, int]:
-    """A zig-zag int64, as in records."""
-    x, p = read_uvarlong(b, p)
-    return (x >> 1) ^ -(x & 1), p
-
-
 def write_uvarint(o: bytearray, x: int) -> None:
     """Appends an unsigned varint. Raises EncodeError when `x` is negative or over 64 bits."""
     if x < 128:
@@ -107,21 +79,6 @@ def write_uvarint(o: bytearray, x: int) -> None:
         o.append(x & 127 | 128)
         x >>= 7
     o.append(x)
-
-
-def write_varint(o: bytearray, x: int) -> None:
-    """Appends a zig-zag integer of up to 64 bits, as in records."""
-    write_uvarint(o, x << 1 if x >= 0 else ~(x << 1))
-
-
-def uvarint_size(x: int) -> int:
-    """How many bytes `write_uvarint` writes."""
-    return 1 if x < 128 else (x.bit_length() + 6) // 7
-
-
-def varint_size(x: int) -> int:
-    """How many bytes `write_varint` writes."""
-    return uvarint_size(x << 1 if x >= 0 else ~(x << 1))
 
 
 # -- lengths

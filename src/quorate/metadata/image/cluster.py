@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -111,10 +111,6 @@ class ClusterImage:
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         """The registration of a broker, or None."""
         return self.brokers.get(broker_id)
-
-    def active_brokers(self) -> Iterator[BrokerRegistration]:
-        """The brokers that are neither fenced nor in controlled shutdown."""
-        return (broker for broker in self.brokers.values() if broker.active)
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered and neither fenced nor in controlled shutdown."""

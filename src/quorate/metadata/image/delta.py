@@ -37,11 +37,6 @@ class PartitionChange(NamedTuple):
     old: PartitionImage | None
     new: PartitionImage | None
 
-    @property
-    def leader_epoch_changed(self) -> bool:
-        """Whether the partition was created or deleted, or has another leader epoch."""
-        return self.old is None or self.new is None or self.old.leader_epoch != self.new.leader_epoch
-
 
 class MetadataDelta:
     """The difference between `old` and `new`. Each part is computed on first access, in time

@@ -245,6 +245,10 @@ class ReplicationChecker:
             )
         self.check_members(key, history)
 
+    def moved(self) -> None:
+        """A copy of a log has taken its place in another directory."""
+        self._coverage["logs moved"] += 1
+
     def adopted(self, broker: int, key: Key) -> None:
         """A leader has taken a log whose topic id was lost with the power. It may be that of a deleted topic
         of the same name."""

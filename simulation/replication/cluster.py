@@ -209,6 +209,8 @@ class Cluster(Environment):
             if broker.server is None:
                 yield f"{broker.host} does not serve"
                 return
+            if moves := len(broker.server.moves):
+                yield f"{broker.host} still moves {moves} replicas between its directories"
         for key, history in self.checker.partitions.items():
             image = history.image
             if history.deleted or (

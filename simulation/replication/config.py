@@ -56,6 +56,7 @@ class Workload:
     elect_every_s: float = 0.0
     unclean_elect_every_s: float = 0.0
     shutdown_every_s: float = 0.0
+    move_directory_every_s: float = 0.0
     retention_bytes: int = -1
 
 
@@ -147,6 +148,8 @@ class ReplicationConfig:
                 elect_every_s=some(0.5, 1.0, 10.0),
                 unclean_elect_every_s=some(0.5, 2.0, 10.0) if unclean else 0.0,
                 shutdown_every_s=some(0.4, 3.0, 15.0),
+                # Not from `rng` either.
+                move_directory_every_s=random.Random(f"moves {seed}").choice((0.0, 0.3, 2.0)),
                 retention_bytes=rng.choice((-1, -1, 3000, 20_000)),
             ),
             FaultSchedule(

@@ -10,6 +10,7 @@ from unittest import mock
 
 from quorate.broker.replication.partition import Partition
 from quorate.log.directories.manager import LogManager
+from quorate.log.partition.local_log import FUTURE_SUFFIX
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.batch import iter_batches
 from simulation.nodes.loop import CALLBACK_OWNER
@@ -34,7 +35,10 @@ def _broker() -> ObservedBroker:
 
 
 def _key(log: PartitionLog) -> Key | None:
-    return None if log.topic_id is None else (log.topic_id, log.partition)
+    """The partition of a log; None for a future log and for one without a topic id."""
+    if log.topic_id is None or log.name.endswith(FUTURE_SUFFIX):
+        return None
+    return log.topic_id, log.partition
 
 
 def batch_of(header: Any) -> Batch:
@@ -126,6 +130,16 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
             return log
 
         stack.enter_context(mock.patch.object(PartitionLog, "open", staticmethod(open_log)))
+
+        def promoting(real: Callable[..., Any]) -> Callable[..., Any]:
+            def promote(self: PartitionLog) -> None:
+                real(self)
+                checker.moved()
+                opened(self)
+
+            return promote
+
+        wrap(PartitionLog, "become_current", promoting)
 
         @reporting
         def adopted(log: PartitionLog) -> None:

@@ -1,5 +1,6 @@
 """What operators do: create, delete and re-create topics, move replicas and cancel it, elect leaders,
-delete records, and shut brokers down. Requests go to the controller, or to a leader, over the network."""
+delete records, move replicas between the log directories of a broker, and shut brokers down. Requests go to
+the controller, or to a broker, over the network."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from quorate.net.client import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -52,6 +54,7 @@ class Operators:
         yield self.elect_preferred, work.elect_every_s
         yield self.elect_unclean, work.unclean_elect_every_s
         yield self.shut_down_broker, work.shutdown_every_s
+        yield self.move_directory, work.move_directory_every_s
 
     def topic_names(self) -> list[str]:
         return [f"t{number}" for number in range(self._environment.config.topology.topics)]
@@ -171,6 +174,23 @@ class Operators:
         channel = self._clients.channel(0, self._clients.leader(key))
         self._environment.coverage["records deleted"] += 1
         self._clients.owner.spawn(self._call(channel, make(topics=[topic], timeout_ms=2000)))
+
+    def move_directory(self) -> None:
+        """Moves a replica to some log directory of its broker, which may be the one where it is."""
+        key = self._partition()
+        history = None if key is None else self._environment.checker.partitions.get(key)
+        if key is None or history is None:
+            return
+        broker = self._brokers[self._rng.choice(history.image.replicas)]
+        if len(broker.disks) < 2:
+            return
+        target = str(broker.directory(self._rng.choice(broker.disks)))
+        self._environment.coverage["moves between directories"] += 1
+        self._environment.trace("op", f"moves {history.name} on b{broker.id} to {target}")
+        make = AlterReplicaLogDirsRequest
+        topic = make.AlterReplicaLogDirTopic(name=self._clients.name(key), partitions=[key[1]])
+        request = make(dirs=[make.AlterReplicaLogDir(path=target, topics=[topic])])
+        self._clients.owner.spawn(self._call(self._clients.channel(0, broker.id), request))
 
     def shut_down_broker(self) -> None:
         serving = [broker for broker in self._brokers.values() if broker.server is not None]

@@ -142,6 +142,11 @@ class BrokerProcess:
             self.disks.append(disk)
             self.directory_ids.append(directory_id)
 
+    @staticmethod
+    def directory(disk: Disk) -> str:
+        """The log directory on a disk."""
+        return f"{disk.path}/data"
+
     def replace_disk(self) -> None:
         """Puts an empty disk in the place of one. Only while the broker is down."""
         self._add_disk(self.environment.rng.randrange(len(self.disks)))
@@ -200,7 +205,7 @@ class BrokerProcess:
                 "listeners": f"PLAINTEXT://{self.host}:{PORT}",
                 "controller.listener.names": "CONTROLLER",
                 "controller.quorum.bootstrap.servers": "c:9093",
-                "log.dirs": ",".join(f"{disk.path}/data" for disk in self.disks),
+                "log.dirs": ",".join(map(self.directory, self.disks)),
                 "broker.heartbeat.interval.ms": "500",
                 "broker.session.timeout.ms": "3000",
                 "replica.lag.time.max.ms": str(int(topology.lag_max_s * 1000)),

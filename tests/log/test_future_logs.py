@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from quorate.log.directories.found_logs import FoundLogs, find_logs
 from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.partition_log import PartitionLog
@@ -123,6 +124,43 @@ def test_an_interrupted_move_at_the_next_start(
     logs.close()
     again = loaded(tmp_path, assigned)
     assert where(again) == expected
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+def test_a_log_beside_a_future_log_that_is_deleted_is_closed_with_its_producers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_first: bool
+) -> None:
+    """A power failure has undone the deletion of a future log, in the directory to which its replica has moved
+    by another one."""
+    begin(fresh(tmp_path), tmp_path / "b")
+    move_back_beside_current(tmp_path)
+
+    def ordered(directory: str) -> FoundLogs:
+        logs = find_logs(directory)
+        return logs._replace(logs=sorted(logs.logs, reverse=last_first))
+
+    monkeypatch.setattr("quorate.log.directories.manager.find_logs", ordered)
+    logs = loaded(tmp_path, "a")
+    log = logs.get("t", 0)
+    assert log is not None
+    first = put(log, b"w", producer_id=7, producer_epoch=0, base_sequence=0)
+    logs.close()
+    assert read_offsets(str(tmp_path / "a" / RECOVERY_POINTS)) == {("t", 0): 4}
+    logs = loaded(tmp_path, "a")
+    log = logs.get("t", 0)
+    assert log is not None
+    again = put(log, b"w", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert again.duplicate and again.first_offset == first.first_offset
+    logs.delete("t", 0)
+    assert len(logs) == 0
+
+
+def test_a_log_beside_a_future_log_that_is_deleted_can_be_deleted(tmp_path: Path) -> None:
+    begin(fresh(tmp_path), tmp_path / "b")
+    move_back_beside_current(tmp_path)
+    logs = loaded(tmp_path, "a")
+    logs.delete("t", 0)
+    assert len(logs) == 0
 
 
 def test_the_future_log_of_a_deleted_topic_is_deleted(tmp_path: Path) -> None:

@@ -103,6 +103,53 @@ def test_of_two_logs_of_a_replica_that_outside_of_its_assigned_directory_is_set_
     assert [name for name in names(tmp_path / other) if name.endswith("-stray")]
 
 
+def two_of_one_name(tmp_path: Path, torn: str, records: int = 1) -> LogManager:
+    """A manager of two directories that both have a log of t-0. A power failure has torn the
+    `partition.metadata` of those in `torn`."""
+    for directory in ("a", "b"):
+        logs = manager(tmp_path / directory)
+        logs.load()
+        log = logs.get_or_create("t", 0, TOPIC_ID)
+        log.create_files()
+        for _ in range(records):
+            put(log, directory.encode())
+        if directory in torn:
+            os.truncate(log.dir / "partition.metadata", 0)
+    ids = {tmp_path / "a": b"a" * 16, tmp_path / "b": b"b" * 16}
+    return LogManager(list(ids), LogConfig(), OpenFiles(64), now_ms=lambda: NOW, directory_ids=ids)
+
+
+@pytest.mark.parametrize("torn", ["a", "b"])
+def test_of_two_logs_that_without_a_topic_id_is_set_aside(tmp_path: Path, torn: str) -> None:
+    """A replica has moved. A power failure has undone the rename of its old log, and has lost the topic id of
+    it, which was not durable yet."""
+    (kept,) = {"a", "b"} - {torn}
+    logs = two_of_one_name(tmp_path, torn)
+    assert logs.load(is_stray=lambda *_: False, assigned_directory=lambda *_: kept.encode() * 16) == []
+    found = logs.get("t", 0)
+    assert found is not None and (found.topic_id, contents(found)) == (TOPIC_ID, [(0, kept.encode())])
+    (aside,) = [path for path in (tmp_path / torn).iterdir() if path.name.endswith("-stray")]
+    assert torn.encode() in (aside / f"{0:020d}.log").read_bytes()
+
+
+def test_a_log_without_a_topic_id_in_the_assigned_directory_is_not_set_aside(tmp_path: Path) -> None:
+    logs = two_of_one_name(tmp_path, "b")
+    failures = logs.load(is_stray=lambda *_: False, assigned_directory=lambda *_: b"b" * 16)
+    assert len(failures) == 1 and "t-0 exists both in" in str(failures[0])
+
+
+@pytest.mark.parametrize("torn", ["a", "b", "ab"])
+@pytest.mark.parametrize("assigned", ["a", "b"])
+def test_of_two_logs_an_empty_one_without_a_topic_id_is_set_aside(
+    tmp_path: Path, torn: str, assigned: str
+) -> None:
+    """Nothing of an empty log is durable before its first flush."""
+    logs = two_of_one_name(tmp_path, torn, records=0)
+    assert logs.load(is_stray=lambda *_: False, assigned_directory=lambda *_: assigned.encode() * 16) == []
+    found = logs.get("t", 0)
+    assert found is not None and found.topic_id == (None if torn == "ab" else TOPIC_ID)
+
+
 @pytest.mark.parametrize("old", [0, 1])
 @pytest.mark.parametrize("stop", ["stop", "kill"])
 def test_the_log_of_an_earlier_topic_in_another_directory_is_renamed(

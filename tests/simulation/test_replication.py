@@ -100,6 +100,7 @@ KINDS = (
     "last known leaders elected",
     "links cut",
     "links cut one way",
+    "logs moved",
     "new disks",
     "old disks",
     "pauses",

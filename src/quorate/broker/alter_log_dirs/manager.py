@@ -40,7 +40,8 @@ class ReplicaAlterLogDirsManager:
         self._slots = asyncio.Semaphore(max(1, len(config.log_dirs) if threads is None else threads))
         self._max_bytes: int = config.get("replica.fetch.max.bytes")
         self._backoff_s: float = config.get("replica.fetch.backoff.ms") / 1000
-        self._moves: set[LogDirMove] = set()
+        self._moves: dict[LogDirMove, None] = {}
+        """In the order in which they were started."""
 
     def __len__(self) -> int:
         """The number of moves in progress."""
@@ -120,8 +121,8 @@ class ReplicaAlterLogDirsManager:
             max_bytes=self._max_bytes,
             backoff_s=self._backoff_s,
         )
-        self._moves.add(move)
-        move.task.add_done_callback(lambda _task: self._moves.discard(move))
+        self._moves[move] = None
+        move.task.add_done_callback(lambda _task: self._moves.pop(move, None))
         return move
 
     def resume(self) -> None:

@@ -161,9 +161,14 @@ class FutureLogs:
         """Removes a future log, whose directory stays until `delete_files`."""
         log = self._logs.pop((topic, partition), None)
         if log is not None:
-            directory = log.log_dir
-            self._by_directory[directory].pop((topic, partition), None)
-            self._checkpoints.note_deleted(directory, (topic, partition))
+            directory, key = log.log_dir, (topic, partition)
+            self._by_directory[directory].pop(key, None)
+            self._checkpoints.note_deleted(directory, key)
+            current = self._current.get(key)
+            if (
+                current is not None and current.log_dir == directory
+            ):  # a crash may leave both in one directory
+                self._by_directory[directory][key] = current
         return log
 
     def delete_files(self, log: PartitionLog) -> None:

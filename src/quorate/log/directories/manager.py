@@ -207,7 +207,9 @@ class LogManager:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
         `known`. Raises LogDirFailure if the metadata does not decide between them, or if `log` cannot be
         renamed."""
-        assigned = self._assigned_to(is_stray, log) if log.topic_id == known.topic_id else None
+        assigned = None
+        if log.topic_id == known.topic_id or None in (log.topic_id, known.topic_id):
+            assigned = self._assigned_to(is_stray, log if log.topic_id else known)
         stray = strays.stray_of(log, known, is_stray, assigned)
         if stray is known:
             self._forget(known.topic, known.partition)

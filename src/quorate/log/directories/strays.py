@@ -22,11 +22,12 @@ def stray_of(
     log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, assigned: Path | None
 ) -> PartitionLog:
     """The stray one of two logs of the same name. `assigned` is the directory that the metadata assigns to
-    both, None if it is not known or their topics differ.
+    the topic id of both or of the only one that has a topic id, None if it is not known or their topics differ.
 
     A directory may be offline while a topic is deleted or its replica moves to another directory, and
     then come back with the old log. The broker may have a new log of that name elsewhere by then
-    (Kafka's LogManager.loadLog).
+    (Kafka's LogManager.loadLog). A power failure may undo the rename of a deleted log, and lose a topic id
+    or an empty log that was not durable yet.
 
     Raises LogDirFailure if the metadata does not decide between them.
     """
@@ -37,10 +38,13 @@ def stray_of(
             and is_stray(candidate.topic, candidate.partition, candidate.topic_id)
         ):
             return candidate
-    if assigned is not None and assigned == log.log_dir:
+    if assigned is not None and assigned == log.log_dir and log.topic_id:
         return known
-    if assigned is not None and assigned == known.log_dir:
+    if assigned is not None and assigned == known.log_dir and known.topic_id:
         return log
+    for candidate in (log, known):
+        if candidate.topic_id is None and candidate.log_end_offset == 0:
+            return candidate
     log.release_files()
     raise LogDirFailure(
         str(log.log_dir),

@@ -218,6 +218,20 @@ def test_the_cache_keeps_to_its_limit_and_drops_the_least_used(tmp_path: Path) -
     assert files.get(paths[1]) is not b
 
 
+def test_files_in_use_take_their_descriptors_from_the_cache(tmp_path: Path) -> None:
+    files = OpenFiles(64)
+    paths = [str(tmp_path / str(i)) for i in range(200)]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    used = [files.get(path, create=True) for path in paths[:40]]
+    for path in paths[100:]:
+        files.get(path, create=True)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 64 and not files.is_exhausted
+    used += [files.get(path, create=True) for path in paths[40:100]]
+    assert files.is_exhausted
+    used.clear()
+    assert not files.is_exhausted
+
+
 def test_forgetting_a_directory_forgets_only_its_files(tmp_path: Path) -> None:
     files = OpenFiles(8)
     (tmp_path / "d").mkdir()

@@ -60,21 +60,56 @@ def test_a_request_that_is_incomplete_because_reading_is_paused_does_not_time_ou
     run(test, ConnectionLimits(write_high_bytes=10_000, frame_stall_s=0.2, frame_min_rate=1 << 30))
 
 
+IDLE_S = 60.0
+
+
 def test_a_connection_is_not_idle_when_a_long_wait_has_just_been_answered(run: Callable[..., None]) -> None:
     async def test(world: ServedListener) -> None:
+        loop = asyncio.get_running_loop()
         connection = await Connection.connect("127.0.0.1", world.listener.port)
         waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
-        while not world.fetches:
-            await asyncio.sleep(0)
-        await world.sweeps(6)  # longer than a connection may be idle
+        await world.fetching()
+        received_at = world.seen[-1].received_at
+        while loop.time() < received_at + 0.02:
+            await asyncio.sleep(0.001)
         (served,) = world.listener.connections
         world.fetches[0].set_result(FetchResponse())
         await waiting
-        served.check(asyncio.get_running_loop().time())
+        served.check(received_at + IDLE_S + 0.01)
         assert isinstance(await connection.call(MetadataRequest(), 5), MetadataResponse)
         connection.close()
 
-    run(test, ConnectionLimits(max_idle_s=0.4))
+    run(test, ConnectionLimits(max_idle_s=IDLE_S))
+
+
+@pytest.mark.parametrize("has_more", [False, True], ids=["one request", "another one behind it"])
+@pytest.mark.parametrize("gone", [False, True], ids=["silent client", "client is gone"])
+def test_a_request_that_waits_does_not_keep_a_connection_for_ever(
+    run: Callable[..., None], has_more: bool, gone: bool
+) -> None:
+    """A connection whose next request has to wait is not read. So the end of its client goes unnoticed."""
+
+    async def test(world: ServedListener) -> None:
+        reader, writer = await world.raw()
+        behind = frame(2, MetadataRequest(), 5) if has_more else b""
+        writer.write(frame(1, FetchRequest(max_wait_ms=2**31 - 1), 12) + behind)
+        await world.fetching()
+        (served,) = world.listener.connections
+        received_at = world.seen[-1].received_at
+        if gone:
+            writer.transport.abort()
+        served.check(received_at + IDLE_S - 1)
+        assert not served.closed
+        served.check(received_at + IDLE_S + 1)
+        assert served.closed
+        if not gone:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        assert world.fetches[0].cancelled()
+
+    run(test, ConnectionLimits(max_idle_s=IDLE_S))
 
 
 def test_a_reader_may_pause_for_as_long_as_a_connection_may_be_idle(run: Callable[..., None]) -> None:

@@ -28,14 +28,22 @@ DEFAULT_LIMIT = 2048
 rest."""
 
 
+_KEPT = 16
+"""Files that the cache keeps while the descriptors of others are in use: what one append needs, and more."""
+
+
 class OpenFile:
     """A descriptor, which is closed when the last reference to this object goes."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_descriptors", "_fd", "path")
 
-    def __init__(self, fd: int, path: str = "") -> None:
+    def __init__(self, fd: int, path: str = "", descriptors: set[int] | None = None) -> None:
+        """`descriptors` contains the descriptor until it is closed."""
         self._fd = fd
         self.path = path
+        self._descriptors = descriptors
+        if descriptors is not None:
+            descriptors.add(fd)
 
     def fileno(self) -> int:
         return self._fd
@@ -43,20 +51,32 @@ class OpenFile:
     def __del__(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._descriptors is not None:  # before another thread can get the number
+                self._descriptors.discard(fd)
             os.close(fd)
 
 
 class OpenFiles:
     """An LRU cache of descriptors by path. Several threads may use it for different logs, and one more that
-    flushes, because each step is atomic."""
+    flushes, because each step is atomic.
 
-    __slots__ = ("_files", "limit")
+    Evicted files that are being sent to slow readers stay open. They count, so the cache then holds fewer.
+    """
+
+    __slots__ = ("_descriptors", "_files", "limit")
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         if limit < 1:
             raise ValueError(f"the open-file cache needs room for one file, not {limit}")
         self.limit = limit
         self._files: OrderedDict[str, OpenFile] = OrderedDict()
+        self._descriptors: set[int] = set()
+        """Those of the cache, and those that were evicted and are still in use."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether files in use take all descriptors. Then no more may be held until a reader takes them."""
+        return len(self._descriptors) > self.limit
 
     def get(self, path: str, *, create: bool = False) -> OpenFile:
         """The open file at `path`, created on request. Raises OSError."""
@@ -68,11 +88,20 @@ class OpenFiles:
                 pass
             return found
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        opened = OpenFile(os.open(path, flags, 0o644), path)
+        opened = OpenFile(os.open(path, flags, 0o644), path, self._descriptors)
         self._files[path] = opened
-        if len(self._files) > self.limit:
-            self._files.popitem(last=False)
+        if len(self._descriptors) > self.limit:
+            self._evict()
         return opened
+
+    def _evict(self) -> None:
+        """Evicts the files that were used least recently, until the limit holds or few are left."""
+        files, kept = self._files, min(_KEPT, self.limit)
+        while len(files) > kept and len(self._descriptors) > self.limit:
+            try:
+                files.popitem(last=False)
+            except KeyError:  # evicted by another thread
+                return
 
     def forget(self, path: str) -> None:
         """Removes a file from the cache, before it is renamed or removed."""

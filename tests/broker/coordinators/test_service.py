@@ -219,6 +219,34 @@ async def test_a_load_that_fails_begins_again_without_an_election(
 
 
 @in_loop
+async def test_a_load_that_cannot_begin_again_for_lack_of_memory_is_tried_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exhausted(*_: object) -> Any:
+        tried.append(None)
+        raise MemoryError
+
+    async def fails(*_: object) -> bytes:
+        raise MemoryError
+
+    tried: list[None] = []
+    monkeypatch.setattr(runtime, "RETRY_MIN_S", 0.01)
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)
+        with monkeypatch.context() as broken:
+            broken.setattr(loader, "_read", fails)
+            await w.restart()
+            broken.setattr(runtime, "CoordinatorContext", exhausted)
+            async with asyncio.timeout(10):
+                while len(tried) < 2:
+                    await asyncio.sleep(0.001)
+        async with asyncio.timeout(10):
+            while (answer := await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)).groups[0].error_code:
+                await asyncio.sleep(0.001)
+        assert fetched(answer, 8) == {("t", 0): 1}
+
+
+@in_loop
 async def test_a_load_that_failed_does_not_begin_again_after_the_partition_has_moved_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -92,7 +92,6 @@ class CoordinatorRuntime(Generic[ShardT]):
             self._unload(partition)
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
 
     def _on_leadership(self, topic: str, partition: int, leader_epoch: int | None) -> None:
         if topic != self._topic or self._closed:
@@ -109,16 +108,31 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     def _begin_load(self, partition: int, leader_epoch: int, failures: int) -> None:
         assert self._loop is not None
-        context = self._contexts[partition] = CoordinatorContext(partition, leader_epoch, self._make_shard())
+        context = CoordinatorContext(partition, leader_epoch, self._make_shard())
         load = self._load(context, failures)
         context.loader = self._loop.create_task(load, name=f"load {self._topic}-{partition}")
+        self._contexts[partition] = context
 
     def _load_again(self, context: CoordinatorContext[ShardT], failures: int) -> None:
         """Loads a partition again. Kafka leaves it without a coordinator until the next election, also after
         an error that passes, such as a lack of memory or threads."""
-        if self._contexts.get(context.partition) is context:
+        if self._contexts.get(context.partition) is not context:
+            return
+        try:
             self._begin_load(context.partition, context.leader_epoch, failures)
             self._contexts[context.partition].deleted_topics = context.deleted_topics
+        except Exception as error:  # there is no memory for the state, or for the task
+            self._load_failed(context, failures, error)
+
+    def _load_failed(self, context: CoordinatorContext[ShardT], failures: int, error: Exception) -> None:
+        context.error, of = ErrorCode.NOT_COORDINATOR, (self._name, self._topic, context.partition)
+        logger.error("[%s] Could not load %s-%d: %s", *of, str(error) or repr(error))
+        # A failed directory must go offline now: nothing else may read these segments for days.
+        self._replicas.handle_storage_failure(error)
+        if self._contexts.get(context.partition) is context:
+            delay_s = RETRY_MIN_S * 2 ** min(failures, MAX_DOUBLINGS)
+            logger.info("[%s] The load of %s-%d begins again in %.0f s.", *of, delay_s)
+            asyncio.get_running_loop().call_later(delay_s, self._load_again, context, failures + 1)
 
     def _unload(self, partition: int) -> None:
         context = self._contexts.pop(partition, None)
@@ -141,15 +155,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         try:
             end = await loader.load(lambda: self._replicas.local_log(self._topic, partition))
         except Exception as error:
-            context.error = ErrorCode.NOT_COORDINATOR
-            of = (self._name, self._topic, partition)
-            logger.error("[%s] Could not load %s-%d: %s", *of, str(error) or repr(error))
-            # A failed directory must go offline now: nothing else may read these segments for days.
-            self._replicas.handle_storage_failure(error)
-            if self._contexts.get(partition) is context:
-                delay_s = RETRY_MIN_S * 2 ** min(failures, MAX_DOUBLINGS)
-                logger.info("[%s] The load of %s-%d begins again in %.0f s.", *of, delay_s)
-                asyncio.get_running_loop().call_later(delay_s, self._load_again, context, failures + 1)
+            self._load_failed(context, failures, error)
             return
         if self._contexts.get(partition) is not context:
             return
@@ -194,9 +200,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     def max_batch_bytes(self, partition: int) -> int | None:
         """The limit for the uncompressed records of one step, or None if it is unknown or depends on
         compression."""
-        if self._compression:
-            return None
-        replica_log = self._replicas.local_log(self._topic, partition)
+        replica_log = None if self._compression else self._replicas.local_log(self._topic, partition)
         return None if replica_log is None else int(replica_log.config.max_message_bytes)
 
     def _batch_limit(self, partition: int) -> int:
@@ -234,14 +238,13 @@ class CoordinatorRuntime(Generic[ShardT]):
         before = context.shard.state
         try:
             result = step(context.shard, answer, self.step_time())
-        except KafkaError as error:
+        except Exception as error:
             context.shard.state = before
-            answer.set_exception(KafkaError(operation_error(error.code), error.message))
-            return answer
-        except Exception:
-            logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, partition)
-            context.shard.state = before
-            answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if isinstance(error, KafkaError):
+                answer.set_exception(KafkaError(operation_error(error.code), error.message))
+            else:
+                logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, partition)
+                answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return answer
         self._apply(context, result, before, answer)
         self._arm_timer(context)
@@ -267,14 +270,14 @@ class CoordinatorRuntime(Generic[ShardT]):
 
         def done(future: asyncio.Future[bool]) -> None:
             error = future.exception()
+            if error is None and not future.result():
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
             if answer.done():
                 return
             if error is not None:
                 answer.set_exception(error)
-            elif future.result():
-                answer.set_result(value)
             else:
-                answer.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                answer.set_result(value)
 
         context.add_pending(answer)
         reached.add_done_callback(done)
@@ -420,13 +423,10 @@ class CoordinatorRuntime(Generic[ShardT]):
         error = future.exception()
         if self._contexts.get(context.partition) is not context:
             return
-        code = ErrorCode.NONE
-        if isinstance(error, KafkaError):
-            code = error.code
-        elif error is not None:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-        elif future.result() is False:
-            code = ErrorCode.REQUEST_TIMED_OUT
+        if error is not None:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            code = ErrorCode.REQUEST_TIMED_OUT if future.result() is False else ErrorCode.NONE
         if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             # The high watermark has passed the batch, which is enough for a coordinator.
             code = ErrorCode.NONE

@@ -177,8 +177,11 @@ class FetchHandler:
         ):
             return None
         records = b""
-        for region in result.parts:
-            data = read_resident(region.fd_owner, region.position, region.length)
+        for part in result.parts:
+            if isinstance(part, bytes):
+                data: bytes | None = part
+            else:
+                data = read_resident(part.fd_owner, part.position, part.length)
             if data is None:
                 return None
             records = records + data if records else data

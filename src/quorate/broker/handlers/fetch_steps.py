@@ -110,10 +110,14 @@ class FetchSteps:
         return None
 
     def cold_regions(self, wanted: Iterable[FetchPartition]) -> list[FileRegion]:
-        """The regions that reading needs and the page cache does not have."""
+        """The regions that reading needs and the page cache does not have. Those for which no descriptor is
+        left are missing: the read waits for the disk."""
         local_log = self._services.replicas.local_log
+        files = self._services.replicas.logs.files
         cold: list[FileRegion] = []
         for part in wanted:
+            if files.is_exhausted:
+                break
             try:
                 log = local_log(part.topic or "", part.partition)
                 if log is not None:

@@ -1,7 +1,7 @@
 """Reads hosted partitions for Fetch: checks bounds, leader epochs and isolation, and decides whether a
 waiting Fetch has enough data.
 
-Results hold file regions, not bytes: records are sent from the page cache to the socket without a copy.
+Results hold file regions, seldom bytes: records are sent from the page cache to the socket without a copy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.broker.replication.replica_selector import LEADER, preferred_read_replica
 from quorate.dataclass import dataclass
+from quorate.log.errors import DiskAccess
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -63,7 +64,8 @@ class ReadResult:
     high_watermark: int = UNKNOWN_OFFSET
     last_stable_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
-    parts: Sequence[FileRegion] = ()
+    parts: Sequence[FileRegion | bytes] = ()
+    """Bytes if too many descriptors are in use to keep one more until the records are sent."""
     size: int = 0
     aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
     diverging: tuple[int, int] | None = None  # (epoch, end offset)
@@ -90,12 +92,18 @@ def read(
     """Reads the partitions in order, up to the limit of the request. The first non-empty one may exceed
     the limits by one batch, so that a reader always makes progress.
 
+    Each region holds a descriptor until it is sent. While slow readers hold too many, a response has the
+    records of few partitions, and the reader asks again for the others.
+
     `size` is the size of the results of the request's earlier partitions, which were read in other turns.
     """
     left = max(0, params.max_bytes - size)
     min_one = size == 0
     results = []
+    files = manager.logs.files
     for part in wanted:
+        if files.is_exhausted and not min_one:
+            left = 0
         result = _read_partition(manager, params, part, min(part.max_bytes, left), min_one, note_follower)
         if result.size > 0:
             min_one = False
@@ -190,6 +198,9 @@ def _read_log(
         data = log.read(offset, max_bytes, upper_offset=upper, min_one=min_one)
         result.parts = data.parts
         result.size = data.size
+        if manager.logs.files.is_exhausted:
+            with DiskAccess(str(log.dir.parent), log.dir.name, "reading from"):
+                result.parts = [region.read() for region in data.parts]
         if isolation is Isolation.TXN_COMMITTED:
             result.aborted = (
                 log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []

@@ -76,7 +76,7 @@ class LogManager:
         self.cordoned: frozenset[Path] = frozenset()
         """The directories in which no new log is placed, unless it is assigned to one of them (KIP-1066)."""
         self._defaults = defaults
-        self._files = files
+        self.files = files
         self._now_ms = now_ms
         self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
         self._assigned_directory: AssignedDirectory | None = None
@@ -160,7 +160,7 @@ class LogManager:
                 log = PartitionLog.open(
                     directory / name,
                     self._config_for(key[0]),
-                    files=self._files,
+                    files=self.files,
                     recovery_point=offsets[RECOVERY_POINTS].get(key, 0),
                     log_start_offset=offsets[LOG_STARTS].get(key, 0),
                     clean_shutdown=clean,
@@ -309,7 +309,7 @@ class LogManager:
         log = PartitionLog.open(
             place,
             self._config_for(topic),
-            files=self._files,
+            files=self.files,
             now_ms=self._now_ms() if now_ms is None else now_ms,
             topic_id=topic_id,
             scheduler=self.scheduler,

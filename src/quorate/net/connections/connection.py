@@ -479,7 +479,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
                 reason = f"sent no complete request within {allowed:g} s"
-        elif not self._pending and not self._decoding and not self._held:
+        elif not self._decoding and not self._held:  # a peer whose request waits may be gone for good
             if not self._valid_requests and now - self._last_active > limits.first_request_s:
                 reason = f"sent no request for {limits.first_request_s:g} s"
             elif now - self._last_active > limits.max_idle_s:

@@ -1,0 +1,76 @@
+"""Responses to Fetch that wait for slow readers keep files open. They must leave descriptors to the logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.broker.handlers import fetch as fetch_handler
+from quorate.net.dispatch import RequestContext
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode
+
+from .fakes import registration
+from .test_produce_fetch import fetch
+from .world import Broker, batch_of, image_of, produce, values_in
+
+PARTITIONS = 60
+LIMIT = 20
+
+
+@pytest.fixture(params=["small", "large"])
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker whose logs may keep 20 files open, with a record in each of 60 partitions."""
+    if request.param == "large":
+        monkeypatch.setattr(fetch_handler, "AT_ONCE", 4)
+    broker = Broker(tmp_path, image_of({"t": {i: registration() for i in range(PARTITIONS)}}))
+    broker.files.limit = LIMIT
+    for i in range(PARTITIONS):
+        broker.ask(produce("t", (i, batch_of(b"v%d" % i))))
+    yield broker
+    broker.close()
+
+
+def unsent(broker: Broker, partitions: list[int]) -> dict[int, Any]:
+    """The records of a response, by partition, as they wait for a slow reader."""
+    context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
+    answer = broker.handlers[int(ApiKey.FETCH)](context, fetch("t", *[(i, 0) for i in partitions]))
+    if asyncio.iscoroutine(answer):
+        answer = broker.loop.run_until_complete(answer)
+    parts = answer.responses[0].partitions
+    assert {part.error_code for part in parts} == {ErrorCode.NONE}
+    return {part.partition_index: part.records for part in parts}
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_slow_readers_leave_descriptors_to_the_logs(one: Broker) -> None:
+    before = descriptors() - len(one.files)
+    waiting = [unsent(one, [*range(i, PARTITIONS), *range(i)]) for i in range(PARTITIONS)]
+    assert descriptors() <= before + 2 * LIMIT
+    assert all(any(records.values()) for records in waiting)
+    for i in range(PARTITIONS):
+        one.ask(produce("t", (i, batch_of(b"more"))))
+    assert descriptors() <= before + 2 * LIMIT
+    waiting.clear()
+    assert descriptors() <= before + LIMIT
+
+
+def test_a_reader_gets_all_partitions_in_several_responses(one: Broker) -> None:
+    slow = unsent(one, list(range(PARTITIONS)))
+    left, found = list(range(PARTITIONS)), {}
+    while left:
+        answer = {i: records for i, records in unsent(one, left).items() if records}
+        assert answer
+        for i, parts in answer.items():
+            read = b"".join(part if isinstance(part, bytes) else part.read() for part in parts)
+            (found[i],) = values_in(read)
+            left.remove(i)
+    assert found == {i: b"v%d" % i for i in range(PARTITIONS)}
+    assert any(slow.values())

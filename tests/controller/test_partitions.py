@@ -405,6 +405,43 @@ def test_a_target_inside_the_isr_is_reached_at_once() -> None:
     assert (cluster.partition("t").replicas, cluster.partition("t").leader_epoch) == ((2, 1), 1)
 
 
+@pytest.mark.parametrize(
+    ("original", "first", "second", "adding"),
+    [
+        ([1], [2], [1, 2], [2]),
+        ([1, 2, 3], [4], [1, 2, 3, 4], [4]),
+        ([1, 2], [3, 4], [4, 2, 1, 3], [3, 4]),
+        ([1, 2], [3], [3, 2], [3]),
+    ],
+)
+def test_a_reassignment_that_replaces_another_one_ends_with_its_own_target(
+    original: list[int], first: list[int], second: list[int], adding: list[int]
+) -> None:
+    cluster = Cluster().brokers(1, 2, 3, 4)
+    topic_id = cluster.topic("t", original)
+    assert reassign(cluster, first) == ErrorCode.NONE
+    assert reassign(cluster, second) == ErrorCode.NONE
+    removing = sorted(set(original) - set(second))
+    assert under_way(cluster) == [("t", 0, second + removing, adding, removing)]
+    assert reassign(cluster, second) == ErrorCode.NONE
+    assert cluster.partition("t").partition_epoch == 2, "it was repeated, and nothing had to change"
+    alter(cluster, topic_id, partition_epoch=2, new_isr_with_epochs=isr(*sorted({*original, *adding})))
+    assert sorted(cluster.partition("t").replicas) == sorted(cluster.partition("t").isr) == sorted(second)
+    assert under_way(cluster) == []
+
+
+def test_a_removal_that_waits_is_taken_back_by_the_original_target() -> None:
+    cluster = Cluster().brokers(1, 2, 3)
+    topic_id = cluster.topic("t", [1, 2, 3])
+    alter(cluster, topic_id, partition_epoch=0, new_isr_with_epochs=isr(1, 2))
+    assert reassign(cluster, [1, 3]) == ErrorCode.NONE
+    assert under_way(cluster) == [("t", 0, [1, 3, 2], [], [2])]
+    assert reassign(cluster, [1, 2, 3]) == ErrorCode.NONE
+    assert under_way(cluster) == []
+    alter(cluster, topic_id, partition_epoch=3, new_isr_with_epochs=isr(1, 2, 3))
+    assert cluster.partition("t").replicas == cluster.partition("t").isr == (1, 2, 3)
+
+
 def test_reassignments_are_cancelled() -> None:
     cluster = Cluster().brokers(1, 2, 3)
     cluster.topic("t", [1, 2])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -12,6 +17,7 @@ from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
 from quorate.log.partition.flusher import save_epochs_in_advance
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import BackgroundScheduler, run_steps
 from quorate.log.segment.segment import Segment
 
@@ -168,6 +174,59 @@ def test_a_log_that_is_verified_at_every_start_syncs_only_its_data_and_writes_ep
     assert names(synced) == [f"{0:020d}.log"]
     log.flusher.checkpoint_epochs()
     assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
+
+
+def run_interrupted(work: Callable[[], None], at: int, other: Callable[[], None]) -> bool:
+    """Runs `work`, and `other` before its instruction number `at` in the modules of a log, as if another thread
+    got its turn there. Returns whether there is such an instruction."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if "quorate/log/partition" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            if count == at:
+                sys.settrace(None)
+                other()
+                sys.settrace(trace)
+            count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count > at
+
+
+def test_a_flush_syncs_the_log_end_whenever_the_oldest_segments_are_deleted_meanwhile(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """The metadata log is flushed in a thread, while the event loop deletes segments that a snapshot covers."""
+    for at in itertools.count():
+        log = open_log(tmp_path, name=f"topic-{at}", is_metadata_log=True, retention_ms=-1)
+        for _ in range(4):
+            put(log, b"a")
+            log.roll(NOW)
+        put(log, b"a")
+        log.flush()
+        put(log, b"unflushed")
+        log.high_watermark = 5
+        synced.clear()
+
+        def delete_oldest(log: PartitionLog = log) -> None:
+            log.increment_log_start_offset(3, "snapshot")
+            assert log.delete_old_segments(NOW) == 3
+
+        if not run_interrupted(lambda log=log: log.flush(epochs=False), at, delete_oldest):  # type: ignore[misc]
+            break
+        assert log.recovery_point == 6
+        assert names(synced) == [f"{4:020d}.log"], f"deleted at instruction {at}"
+    assert at > 50
 
 
 def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_moves(

@@ -3,6 +3,10 @@
 A reassignment first adds the new replicas: the replica list becomes the target replicas followed by the
 replicas to remove. The next change of the ISR completes the reassignment when the ISR contains every
 target replica (see `PartitionChangeBuilder`). If it does so already, the reassignment completes at once.
+
+A request may replace a reassignment that is in progress. If its target has every current replica, nothing is
+removed any more. Kafka's controller keeps the replicas to remove in this case, and removes replicas that the
+target names.
 """
 
 from __future__ import annotations
@@ -126,10 +130,8 @@ def _alter(
     adding = tuple(sorted(set(target) - set(partition.replicas)))
     change = partition_change_for(view, topic, wanted.partition_index, election=Election.ONLINE)
     change.replicas = target + removing
-    if removing:
-        change.removing = removing
-    if adding:
-        change.adding = adding
+    change.removing = removing
+    change.adding = adding or tuple(r for r in partition.adding_replicas if r in target)
     return change.build()
 
 

@@ -129,7 +129,7 @@ class Flusher:
             return
         with log.disk_access("flushing"), log.scheduler.flush_times.measure():
             log.metadata.sync(log.directory)
-            for segment in log.segments[log.segment_number(self.recovery_point) :]:
+            for segment in log.segments_from(self.recovery_point):
                 if segment.base_offset >= target:
                     break
                 if segment is log.segments[-1]:
@@ -152,7 +152,7 @@ class Flusher:
             return
         with log.disk_access("flushing"):
             files: list[OpenFile | str] = [*log.metadata.open_to_sync(log.directory)]
-            for segment in log.segments[log.segment_number(self.recovery_point) :]:
+            for segment in log.segments_from(self.recovery_point):
                 opened = [segment.file()] if segment is log.segments[-1] else segment.files_to_sync()
                 files += opened if len(files) < _MAX_HELD_FILES else [file.path for file in opened]
             self.sync_later(files, log.end_offset)

@@ -11,6 +11,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections import deque
+from operator import attrgetter
 
 from quorate.log.config import LogConfig
 from quorate.log.errors import DiskAccess, LogDirFailure
@@ -30,6 +31,7 @@ from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
 
 _TAIL_BATCHES = 16  # batches whose positions are remembered for readers at the end of the log
+_BASE_OFFSET = attrgetter("base_offset")
 _MAX_NAME = 255  # the longest name of a directory on all common file systems
 FUTURE_SUFFIX = "-future"
 
@@ -219,6 +221,12 @@ class LocalLog:
     def segment_number(self, offset: int) -> int:
         """The index, in `segments`, of the segment that holds `offset`."""
         return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def segments_from(self, offset: int) -> list[Segment]:
+        """The segments from the one that holds `offset` on. Unlike `segment_number`, it may be called beside the
+        thread that deletes the oldest segments."""
+        segments = self.segments[:]  # one step, while the number of a segment changes with each deletion
+        return segments[max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0) :]
 
     def segment_end(self, number: int) -> int:
         """The offset after the last one of a segment."""

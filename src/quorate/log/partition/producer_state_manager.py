@@ -125,7 +125,7 @@ class ProducerStateManager:
         """(producer id, first offset) of aborted transactions that overlap [from_offset, to_offset).
         Raises OSError, CorruptRecordError."""
         found: list[tuple[int, int]] = []
-        for segment in self._log.segments[self._log.segment_number(from_offset) :]:
+        for segment in self._log.segments_from(from_offset):
             if not segment.has_txn_index:
                 continue
             entries, complete = self.txn_index(segment).collect(from_offset, to_offset)

@@ -1,13 +1,16 @@
 """A broker with many written partitions is killed and starts again: how soon do its clients read all of them?
 
     python -m bench.restart                              # 2,000 partitions of 1 MB, both implementations
-    python -m bench.restart --partitions 10000 --rounds 1
+    python -m bench.restart --partitions 10000 --rounds 1 --one-directory
 
 One node of Apache Kafka and one of Quorate get the same batches, each once. Then they are killed and started
-in turn. The time begins at exec. It ends when every partition has a leader, names the end offset that was
-acknowledged before the kill, and its last batch was read. The files are in the page cache of the system for
-both, as they are after the death of a process. Both run with their default threads. CPU is that of the node
-from exec to that moment. Result: bench/results/restart.json.
+in turn. With `--one-directory` Quorate fills a directory, and both implementations start on it in turn, because
+the page cache does not hold the files of two; before each start the recovery points are removed, so that every
+log is recovered from its first record, as after the fill. The time begins at exec. It ends when every
+partition has a leader, names the end offset that was acknowledged before the kill, and its last batch was read. The files are
+in the page cache of the system for both, as they are after the death of a process. Both run with their
+default threads. CPU is that of the node from exec to that moment.
+Results: bench/results/restart.json, and restart_10000.json for another number of partitions.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.result import heading
+from quorate.log.checkpoints import RECOVERY_POINTS
 from quorate.net.client import Connection
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
@@ -35,9 +39,11 @@ from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.records.batch import build_batch
 from quorate.records.record import Record
+from tests.support import java
 from tests.support.cluster import Node, free_ports
 
 HERE = Path(__file__).resolve().parent
+PARTITIONS = 2_000
 PARTITIONS_EACH = 100
 RECORD_BYTES = 1_000
 BATCH_RECORDS = 16
@@ -84,19 +90,26 @@ async def fill(node: Node, topics: Sequence[tuple[str, int]], batches: int) -> N
         for i in range(BATCH_RECORDS)
     ]
     batch = bytes(build_batch(records))
-    topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
     for _ in range(batches):
-        for name, size in topics:
-            for first in range(0, size, IN_REQUEST):
-                ids = list(range(first, min(first + IN_REQUEST, size)))
-                while ids:  # Metadata may name a leader before it has opened its log
-                    data = topic(name=name, partition_data=[partition(index=i, records=batch) for i in ids])
-                    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data])
-                    done = (await connection.call(request, timeout_s=120, version=9)).responses[0]
-                    errors = {p.index: p.error_code for p in done.partition_responses}
-                    assert set(errors.values()) <= {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}, errors
-                    ids = [i for i in ids if errors[i]]
+        await append(connection, topics, batch, acks=-1)
     connection.close()
+
+
+async def append(
+    connection: Connection, topics: Sequence[tuple[str, int]], batch: bytes, *, acks: int
+) -> None:
+    """Appends a batch to every partition of the topics. The broker leads them all."""
+    topic, partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
+    for name, size in topics:
+        for first in range(0, size, IN_REQUEST):
+            ids = list(range(first, min(first + IN_REQUEST, size)))
+            while ids:  # Metadata may name a leader before it has opened its log
+                data = topic(name=name, partition_data=[partition(index=i, records=batch) for i in ids])
+                request = ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[data])
+                done = (await connection.call(request, timeout_s=120, version=9)).responses[0]
+                errors = {p.index: p.error_code for p in done.partition_responses}
+                assert set(errors.values()) <= {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}, errors
+                ids = [i for i in ids if errors[i]]
 
 
 async def until_led(connection: Connection, topics: Sequence[tuple[str, int]], deadline: float) -> None:
@@ -163,24 +176,49 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def filled(folder: Path, node_id: int, impl: str, topics: Sequence[tuple[str, int]], batches: int) -> Node:
+    """A node whose partitions have these batches. It was killed, and its files are on the disk."""
+    broker, controller = free_ports(2)
+    node = Broker(
+        folder,
+        node_id,
+        impl=impl,
+        extra={"log.retention.ms": -1},
+        release=java.KAFKA_VERSION[:3],
+        broker_port=broker,
+        controller_port=controller,
+    )
+    node.format()
+    try:
+        node.start(timeout_s=LONG_S)
+        asyncio.run(fill(node, topics, batches))
+    finally:
+        node.kill()
+    os.sync()
+    return node
+
+
 def restart(node: Node, topics: Sequence[tuple[str, int]], end: int) -> dict[str, float]:
-    """Kills a node and starts it again."""
-    node.kill()
+    """Starts a killed node, and kills it when everything was read."""
     began = time.monotonic()
     node.start(wait=False)
     asyncio.run(until_read(node, topics, end, began + LONG_S))
     took = time.monotonic() - began
     assert node.proc is not None
-    return {"restart_s": round(took, 3), "restart_cpu_s": round(cpu_s(node.proc.pid), 2)}
+    figures = {"restart_s": round(took, 3), "restart_cpu_s": round(cpu_s(node.proc.pid), 2)}
+    node.kill()
+    print(json.dumps({"impl": node.impl} | figures), flush=True)
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--partitions", type=int, default=2_000)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--mb", type=float, default=1.0, help="in each partition (1)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one-directory", action="store_true", help="which both start on in turn")
     parser.add_argument("--only", choices=("java", "quorate"))
     parser.add_argument("--dir", type=Path, help="where the nodes live (a temporary directory)")
     parser.add_argument("--no-result", action="store_true", help="print only")
@@ -193,27 +231,17 @@ def main() -> None:
     load = os.getloadavg()[0]
     nodes: dict[str, Node] = {}
     try:
-        for i, side in enumerate(sides):
-            broker, controller = free_ports(2)
-            extra = {"log.retention.ms": -1}
-            node = nodes[side] = Broker(
-                place / side,
-                i + 1,
-                impl=side,
-                extra=dict(extra),
-                broker_port=broker,
-                controller_port=controller,
-            )
-            node.format()
-            node.start(timeout_s=LONG_S)
-            asyncio.run(fill(node, topics, batches))
-            node.kill()
-            os.sync()
+        if args.one_directory:
+            nodes = dict.fromkeys(sides, filled(place / "both", 1, "quorate", topics, batches))
+        else:
+            for i, side in enumerate(sides):
+                nodes[side] = filled(place / side, i + 1, side, topics, batches)
         for _ in range(args.rounds):
             for side, node in nodes.items():
+                node.impl = side
+                if args.one_directory:
+                    (node.data / RECOVERY_POINTS).unlink(missing_ok=True)
                 runs[side].append(restart(node, topics, batches * BATCH_RECORDS))
-                node.kill()
-                print(json.dumps({"impl": side} | runs[side][-1]), flush=True)
     finally:
         for node in nodes.values():
             node.kill()
@@ -240,7 +268,8 @@ def main() -> None:
             for key in figures["java"]
         }
         if not args.no_result:
-            (HERE / "results" / "restart.json").write_text(json.dumps(result, indent=1) + "\n")
+            name = "restart" if args.partitions == PARTITIONS else f"restart_{args.partitions}"
+            (HERE / "results" / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["figures"] | {"ratio": result.get("ratio_quorate_to_java")}, indent=1))
 
 

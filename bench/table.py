@@ -111,6 +111,18 @@ FIGURES = {  # figure -> what it says
         "(`python -m bench.restart --rounds 1`)",
         "restart_cpu_s": "the same, CPU of the node, s",
     },
+    "restart_10000": {
+        "restart_s": "the same with 10,000 partitions, s (`python -m bench.restart --partitions 10000 --rounds 1 "
+        "--one-directory`)",
+        "restart_cpu_s": "the same, CPU of the node, s",
+    },
+    "broker_stop": {
+        "stop_s": "SIGTERM to the end of a broker that leads 100,000 partitions, s "
+        "(`python -m bench.broker_stop --partitions 100000`)",
+        "stop_cpu_s": "the same, CPU of the broker, s",
+        "controller_cpu_s": "the same, CPU of the controller, s",
+        "rss_mb": "the same, memory of the broker before, MB",
+    },
     "replicated": {
         "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",
         "rf3_one_p50_ms": "the same, one record, p50, ms",

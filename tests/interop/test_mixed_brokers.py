@@ -190,7 +190,6 @@ def test_a_partition_moves_to_the_other_kind_under_a_throttle(cluster: MixedBrok
     cluster.check()
 
 
-@pytest.mark.parametrize("shared", CLUSTERS[2:3], indirect=True)  # the others would take minutes more
 def test_our_broker_keeps_a_throttle_as_leader_and_as_follower_of_the_other_kind(
     cluster: MixedBrokers,
 ) -> None:
@@ -231,7 +230,6 @@ def test_our_broker_keeps_a_throttle_as_leader_and_as_follower_of_the_other_kind
     cluster.check()
 
 
-@pytest.mark.parametrize("shared", CLUSTERS[2:3], indirect=True)  # the others would take minutes more
 def test_replicas_of_each_kind_move_to_the_other_directory_under_load(cluster: MixedBrokers) -> None:
     """As leader and as follower. Their logs keep the bytes of the others."""
     assert cluster.load is not None

@@ -98,7 +98,11 @@ class MixedQuorum:
         return [*self.controllers, *self.brokers]
 
     def controller(self, node_id: int) -> MixedNode:
-        return self.controllers[node_id - 1]
+        return next(c for c in self.controllers if c.node_id == node_id)
+
+    @property
+    def controller_ids(self) -> set[int]:
+        return {c.node_id for c in self.controllers}
 
     def format(self) -> None:
         initial = ",".join(f"{i}@127.0.0.1:{port}:{DIRECTORIES[i]}" for i, port in self.voters.items())
@@ -152,7 +156,7 @@ class MixedQuorum:
     def leader(self, timeout_s: float = 30) -> MixedNode:
         found = wait_for(
             "a leader",
-            lambda: self.controller(i) if (i := self.describe().leader_id) in IDS else None,
+            lambda: self.controller(i) if (i := self.describe().leader_id) in self.controller_ids else None,
             timeout_s,
         )
         assert isinstance(found, MixedNode)
@@ -182,10 +186,12 @@ class MixedQuorum:
 
     def _is_whole(self, info: QuorumInfo, lag: int, since_ms: float) -> bool:
         observers = {o.replica_id: o for o in info.observers}
-        if info.leader_id not in IDS or not observers.keys() >= {b.node_id for b in self.brokers}:
+        if info.leader_id not in self.controller_ids or not observers.keys() >= {
+            b.node_id for b in self.brokers
+        }:
             return False
         if self.static:  # directory ids are known from kraft.version 1 on
-            right = {v.replica_id for v in info.voters} == set(IDS)
+            right = {v.replica_id for v in info.voters} == self.controller_ids
         else:
             right = {(v.replica_id, v.directory_id) for v in info.voters} == {
                 (c.node_id, c.directory_id) for c in self.controllers

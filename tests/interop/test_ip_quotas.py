@@ -19,7 +19,7 @@ from tests.support.java_tools import JavaTools, Said
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(200)]
 
-MAIN = "org.apache.kafka.tools.ConfigCommand"
+MAIN = "kafka.admin.ConfigCommand"
 RATE = 2
 BURST = 10 * RATE
 """Connections that the rate admits at once: those of all windows but one."""
@@ -114,7 +114,7 @@ def test_a_controller_limits_the_addresses_of_its_own_listener(tmp_path: Path, t
     with running(node):
         where = ("--bootstrap-controller", f"127.0.0.1:{node.controller_port}")
         limit = f"--entity-name 127.0.0.2 --alter --add-config connection_creation_rate={RATE}"
-        said = configs(tools, "java", where, limit)
+        said = configs(tools, "quorate", where, limit)
         assert said.status == 0, said
         found, _ = admitted(node.controller_port, BURST + 10)
         assert BURST <= found <= BURST + RATE, found

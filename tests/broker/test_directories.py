@@ -347,9 +347,10 @@ async def told(
     assignments = DirectoryAssignments(1, channel, lambda: 7, loop)
     for partition in range(count):
         assignments.submit(topic_id_of("t"), partition, FIRST)
+    assert assignments.unsettled == count, "what QueuedReplicaToDirAssignments shows"
     while assignments._task is not None:
         await asyncio.sleep(0.001)
-    assert not assignments._queue
+    assert assignments.unsettled == 0
     channel.close()
     await controller.close()
     return [

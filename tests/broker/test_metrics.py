@@ -159,6 +159,20 @@ def test_followed_partitions_that_fail_are_counted(broker: Broker) -> None:
     broker.replicas.fetchers = None
 
 
+def test_the_lag_of_each_followed_partition_is_shown_and_the_greatest_of_all(broker: Broker) -> None:
+    one, other = SimpleNamespace(topic="t", partition=0), SimpleNamespace(topic="t", partition=1)
+    lags = [(2, iter([(one, 4), (other, 9)])), (3, iter([(SimpleNamespace(topic="u", partition=5), 0)]))]
+    broker.replicas.fetchers = SimpleNamespace(failed_count=0, lags=lambda: iter(lags))  # type: ignore[assignment]
+    found = replicas(broker)
+    broker.replicas.fetchers = None
+    assert found["replicafetchermanager_maxlag"] == {'clientId="Replica"': 9}
+    assert found["fetcherlagmetrics_consumerlag"] == {
+        'clientId="ReplicaFetcherThread-0-2",topic="t",partition="0"': 4,
+        'clientId="ReplicaFetcherThread-0-2",topic="t",partition="1"': 9,
+        'clientId="ReplicaFetcherThread-0-3",topic="u",partition="5"': 0,
+    }
+
+
 def test_the_numbers_of_ten_thousand_partitions_are_read_in_slices(tmp_path: Path) -> None:
     broker = Broker(tmp_path, image_of({"t": {i: registration() for i in range(10_000)}}))
     steps = list(ReplicaFamilies(broker.replicas, CHANGES).families())

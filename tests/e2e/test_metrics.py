@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,12 +82,16 @@ def test_the_metrics_follow_the_cluster(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": first.bootstrap, "acks": "all"})
         _produce_and_read(producer, first)
 
-        follower = eventually("the follower", second, {LOG.format("logendoffset"): 10})
+        lag = 'kafka_server_fetcherlagmetrics_consumerlag{clientId="ReplicaFetcherThread-0-1",'
+        lag += 'topic="orders",partition="0"}'
+        follower = eventually("the follower", second, {LOG.format("logendoffset"): 10, lag: 0})
         leader = metrics(first)
         _check_topics(leader, follower)
         _check_replicas(leader, follower)
         _check_requests(leader)
         _check_controller(leader)
+        _check_applied(first)
+        _check_applied(second)
         _check_groups(leader, follower)
         _check_node(leader)
         _check_node(follower)
@@ -201,7 +206,10 @@ def _check_replicas(leader: Mapping[str, float], follower: Mapping[str, float]) 
     )
     has(follower, {PARTITION.format("replicascount"): 0, REPLICAS + "partitioncount": 4})
     assert leader[REPLICAS + "leadercount"] + follower[REPLICAS + "leadercount"] == 4
-    assert leader['kafka_server_fetchsessioncache_numincrementalfetchsessions{cacheShard="0"}'] >= 1
+    sessions = 'kafka_server_fetchsessioncache_numincrementalfetch{}{{cacheShard="0"}}'
+    assert leader[sessions.format("sessions")] == 1, "that of the follower: librdkafka asks for none"
+    assert leader[sessions.format("partitionscached")] == leader[REPLICAS + "leadercount"]
+    assert leader["kafka_server_assignmentsmanager_queuedreplicatodirassignments"] == 0
 
 
 def _check_requests(leader: Mapping[str, float]) -> None:
@@ -215,7 +223,14 @@ def _check_requests(leader: Mapping[str, float]) -> None:
     assert times["total"] >= times["remote"] > 0, "acks=all waits for the follower"
     assert leader[REQUESTS + 'requestbytes{request="Produce",quantile="0.50"}'] > 1000
     listener = '{listener="PLAINTEXT",networkProcessor="0"}'
-    assert leader["kafka_server_socket_server_metrics_connection_count" + listener] >= 2
+    connections = {
+        what: leader[f"kafka_server_socket_server_metrics_connection_{what}{listener}"]
+        for what in ("count", "creation_total", "close_total")
+    }
+    assert connections["count"] >= 2
+    assert connections["creation_total"] == connections["count"] + connections["close_total"]
+    assert connections["close_total"] >= 1, "the consumer has left"
+    assert leader["kafka_network_requestchannel_requestqueuesize"] == 0
     assert 0 < leader["kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"] <= 1
 
 
@@ -246,6 +261,25 @@ def _check_controller(leader: Mapping[str, float]) -> None:
     assert leader[CONTROLLER + "metadatacommitlatencyms_count"] > 0
     assert 0 <= leader[CONTROLLER + 'timesincelastheartbeatreceivedms{broker="2"}'] < 60_000
     assert leader["kafka_controller_controllereventmanager_eventqueueprocessingtimems_count"] > 0
+
+
+def _check_applied(node: Node) -> None:
+    """How far a node is with the metadata log, on the controller and on the broker. A record may be committed while a
+    page is written, so a page is looked for during which none is."""
+    applied = "kafka_server_broker_metadata_metrics_last_applied_record_"
+
+    def is_told() -> bool:
+        page, now_ms = metrics(node), time.time() * 1000
+        stable, at_ms = page["high_watermark"], page[applied + "timestamp"]
+        found = page[applied + "offset"] == stable - 1 and now_ms - 60_000 < at_ms <= now_ms + 1000
+        if CONTROLLER + "activecontrollercount" in page:
+            found &= page[CONTROLLER + "lastappliedrecordoffset"] == stable - 1
+            found &= page[CONTROLLER + "lastcommittedrecordoffset"] == stable - 1
+            found &= page[CONTROLLER + "lastappliedrecordtimestamp"] == at_ms
+            found &= page[CONTROLLER + "metadatacommitrate_total"] == stable
+        return found and 0 <= page[applied + "lag_ms"] <= now_ms + 1000 - at_ms
+
+    wait_for("a page that tells what was applied", is_told, 30, 0.05)
 
 
 def _check_node(node: Mapping[str, float]) -> None:

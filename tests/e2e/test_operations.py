@@ -258,7 +258,7 @@ def test_a_static_quorum_becomes_dynamic_when_all_voters_follow(static_nodes: li
     assert isinstance(events, list)
     assert kinds(events)[0] == "upgrade-kraft-version"
     [note] = events[-1]["notes"]
-    assert note.startswith("node 1, 2, 3, 4 has controller.quorum.voters in its properties")
+    assert note.startswith("nodes 1, 2, 3, 4 have controller.quorum.voters in their properties")
     with AdminClient(broker.bootstrap) as admin:
         assert len({voter.directory_id for voter in admin.describe_quorum().voters}) == 3
 
@@ -312,7 +312,7 @@ def test_a_static_cluster_of_apache_kafka_gets_new_levels_dynamic_voters_and_a_n
     events = cluster.finish("move-to-dynamic-quorum")
     assert kinds(events)[0] == "upgrade-kraft-version"
     [note] = events[-1]["notes"]
-    assert note.startswith("node 1, 2, 3 has controller.quorum.voters in its properties")
+    assert note.startswith("nodes 1, 2, 3 have controller.quorum.voters in their properties")
     quorum = cluster.admin.describe_quorum()
     leader = cluster.nodes[quorum.leader_id]
     leader.static = False

@@ -72,8 +72,8 @@ KEPT = (
         "keys that have no effect here are refused (configuration.md)",
     ),
     Kept(
-        "quotas_and_credentials", "set", "NONE", "Client quotas are not enforced here",
-        "quotas are not enforced, so they are refused (features.md)",
+        "quotas_and_credentials", "set", "NONE", "Client quotas of users and client ids are not",
+        "quotas of users are not enforced, so they are refused (features.md)",
     ),
     Kept(
         "quotas_and_credentials", "remove: ip and user", "shouldnot be", "should not be",

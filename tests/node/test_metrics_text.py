@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
@@ -22,6 +24,7 @@ from quorate.metrics import (
     percent,
     quantiles,
 )
+from quorate.node.monitoring.metric_sources import _listener_families
 from quorate.node.monitoring.metrics import PIECE, MetricsCollector, written
 
 
@@ -153,3 +156,21 @@ def test_the_sample_forgets_rows_that_are_older_than_two_windows() -> None:
     assert sample.rows(WINDOW_S + 2) == [(1.0,), (WINDOW_S + 1,)]
     assert sample.rows(2 * WINDOW_S + 2) == [(WINDOW_S + 1,)]
     assert sample.rows(9 * WINDOW_S) == []
+
+
+def test_connections_are_counted_for_each_listener_and_requests_for_all() -> None:
+    """A connection that was refused has been created and closed."""
+
+    def listener(accepted: int, open_: int, waiting: int) -> Any:
+        return SimpleNamespace(accepted=accepted, connections=set(range(open_)), waiting=waiting)
+
+    listeners = {"PLAINTEXT": listener(7, 3, 2), "CONTROLLER": listener(4, 4, 1)}
+    found = {family.name: dict(family.series) for family in _listener_families(listeners)}
+    group = "kafka_server_socket_server_metrics_connection"
+    one, other = (f'listener="{name}",networkProcessor="0"' for name in ("PLAINTEXT", "CONTROLLER"))
+    assert found == {
+        f"{group}_count": {one: 3, other: 4},
+        f"{group}_creation_total": {one: 7, other: 4},
+        f"{group}_close_total": {one: 4, other: 0},
+        "kafka_network_requestchannel_requestqueuesize": {"": 3},
+    }

@@ -60,6 +60,38 @@ def test_written_bytes_are_counted(tmp_path: Path) -> None:
     assert found()[name] - before >= 1 << 20
 
 
+def test_each_number_of_the_io_of_the_process_has_its_own_metric(tmp_path: Path) -> None:
+    counted = {
+        "rchar": 1,
+        "wchar": 2,
+        "syscr": 3,
+        "syscw": 4,
+        "read_bytes": 5,
+        "write_bytes": 6,
+        "cancelled_write_bytes": 7,
+    }
+    (tmp_path / "io").write_text("".join(f"{name}: {value}\n" for name, value in counted.items()))
+    families = process_metrics._io_families(tmp_path)
+    assert {family.name: family.series for family in families} == {
+        f"kafka_server_kafkaserver_linux_disk_{name}": [("", value)] for name, value in counted.items()
+    }
+
+
+def test_the_io_of_the_process_is_that_which_the_system_counts() -> None:
+    before, process = psutil.Process().io_counters(), found()
+    after = psutil.Process().io_counters()
+    for ours, theirs in (
+        ("rchar", "read_chars"),
+        ("wchar", "write_chars"),
+        ("syscr", "read_count"),
+        ("syscw", "write_count"),
+        ("read_bytes", "read_bytes"),
+        ("write_bytes", "write_bytes"),
+    ):
+        value = process[f"kafka_server_kafkaserver_linux_disk_{ours}"]
+        assert getattr(before, theirs) <= value <= getattr(after, theirs), ours
+
+
 def test_a_command_with_brackets_and_spaces_is_read(tmp_path: Path) -> None:
     own = tmp_path / "self"
     (own / "fd").mkdir(parents=True)

@@ -161,7 +161,7 @@ def test_a_static_quorum_becomes_dynamic(state: Cluster, steps: list[str]) -> No
 def test_nodes_that_still_have_static_voters_are_named() -> None:
     value = "1@a:9093,2@b:9093"
     [note] = DynamicQuorum({1: value, 4: value}).plan(cluster(), Progress()).notes
-    assert note.startswith("node 1, 4 has controller.quorum.voters in its properties")
+    assert note.startswith("nodes 1, 4 have controller.quorum.voters in their properties")
     assert "controller.quorum.bootstrap.servers=a:9093,b:9093" in note
     assert "quorate rolling-restart --nodes 1,4" in note
 

@@ -139,7 +139,7 @@ _GROUPS = (
         """,
     ),
     (
-        "quotas of clients are not enforced yet",
+        "quotas of users and client ids are not enforced yet, and the rates of addresses have fixed windows",
         """
         client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds
         quota.window.num quota.window.size.seconds

@@ -6,6 +6,7 @@
 - `dispatch`: requests and their handlers, ApiVersions
 - `errors`: exceptions
 - `framing`: length-prefixed frames in a stream
+- `ip_throttle`: the rate at which one IP address opens connections (KIP-612)
 - `limits`: the limits of connections and listeners
 - `request_metrics`: the number of requests and how long they take
 - `sampled_rate`: rates over the last seconds, as Kafka's quotas measure them

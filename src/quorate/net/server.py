@@ -14,6 +14,7 @@ from quorate.lazy import lazy_module
 from quorate.net.accept_throttle import AcceptThrottle
 from quorate.net.connections.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
+from quorate.net.ip_throttle import IpThrottle
 from quorate.net.limits import ConnectionLimits
 from quorate.net.sockets import bind_sockets
 from quorate.net.turns import TurnQueue
@@ -45,6 +46,7 @@ class Listener:
         self._by_address: dict[str, int] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self.throttle = AcceptThrottle()
+        self.ip_throttle = IpThrottle()
         self._number = 0
         self._drain_waiter: asyncio.Future[None] | None = None
         self._refused_logged_at = -1e9
@@ -99,6 +101,7 @@ class Listener:
             self._sweep.cancel()
             self._sweep = None
         self.throttle.close()
+        self.ip_throttle.close()
         busy = [c for c in self.connections if not c.drain()]
         if busy and grace_s > 0:
             self._drain_waiter = self.loop.create_future()
@@ -144,8 +147,12 @@ class Listener:
         return self._number
 
     def accept(self, connection: ServerConnection, fd: int) -> bool:
-        """Adds a new connection, whose descriptor is `fd`. Returns False if a limit of connections is reached."""
+        """Adds a new connection, whose descriptor is `fd`. Returns False if it must be closed, since a limit of
+        connections is reached. One above the rate of its address is not added, and closed later."""
         limits, address = self.limits, connection.peer_host
+        delay_s = self.ip_throttle.rates.record(address, self.loop.time())
+        if delay_s:
+            return self.ip_throttle.close_later(connection, delay_s, self.loop)
         here = self._by_address.get(address, 0)
         allowed = limits.max_connections_per_ip_overrides.get(address, limits.max_connections_per_ip)
         if len(self.connections) >= limits.max_connections or here >= allowed:

@@ -269,6 +269,8 @@ class KafkaServer:
             self.controller.add_config_listener(
                 lambda applied: limits.apply(self.listeners, partial(effective_value, config, applied))
             )
+            self.controller.add_image_listener(limits.apply_quotas)
+            limits.apply_quotas(self.controller.state.image)
         self._phase("controller serves")
 
     async def _start_broker(self, directory_ids: dict[Path, bytes], limits: NodeLimits) -> None:
@@ -298,6 +300,8 @@ class KafkaServer:
         dispatcher.frame_routes = broker.frame_routes
         await self._serve(config.broker_listeners, dispatcher, limits)
         broker.subscribe_configs(lambda: limits.apply(self.listeners, broker.config_value))
+        broker.publisher.subscribe("quotas of addresses", lambda delta: limits.apply_quotas(delta.new))
+        limits.apply_quotas(broker.publisher.image)
 
     async def _serve(
         self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, node_limits: NodeLimits

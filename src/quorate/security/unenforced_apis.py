@@ -1,5 +1,5 @@
-"""Refuses to create ACLs, client quotas and delegation tokens, because this implementation does not
-enforce them.
+"""Refuses to create ACLs, delegation tokens and the client quotas of users and client ids, because this
+implementation does not enforce them.
 
 An operator would rely on an ACL or a quota that has no effect. Records of them that a metadata log
 already has stay in it for nodes that enforce them.
@@ -23,13 +23,21 @@ def refuse_acls() -> NoReturn:
 
 
 def refuse_quotas(request: Any) -> None:
-    """Raises UNSUPPORTED_VERSION if an AlterClientQuotasRequest sets a quota. It may remove quotas."""
-    if any(not op.remove for entry in request.entries for op in entry.ops):
+    """Raises UNSUPPORTED_VERSION if an AlterClientQuotasRequest sets a quota of a user or a client id. It may remove
+    them, and set the rate of new connections of an IP address."""
+    unenforced = [entry for entry in request.entries if not _is_of_address(entry)]
+    if any(not op.remove for entry in unenforced for op in entry.ops):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "Client quotas are not enforced here: they are not taken, only removed. Limit clients at the "
-            "network, or run the brokers with Apache Kafka.",
+            "Client quotas of users and client ids are not enforced here: they are not taken, only removed. Limit "
+            "clients by their address (kafka-configs --entity-type ips) or at the network, or run the brokers with "
+            "Apache Kafka.",
         )
+
+
+def _is_of_address(entry: Any) -> bool:
+    """Whether an entry names an IP address. The controller refuses one that names a user, too."""
+    return any(part.entity_type == "ip" for part in entry.entity)
 
 
 def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: int) -> Any:

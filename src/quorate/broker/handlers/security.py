@@ -2,8 +2,8 @@
 (48), AlterClientQuotas (49) and DescribeUserScramCredentials (50).
 
 Without an authorizer there are no ACLs, and DescribeAcls returns SECURITY_DISABLED. Delegation tokens need
-an authenticated client, which a plaintext listener does not have. Client quotas are not enforced, and
-AlterClientQuotas can only remove them.
+an authenticated client, which a plaintext listener does not have. Client quotas of users and client ids are not
+enforced, and AlterClientQuotas can only remove them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def tokens(services: Services, context: RequestContext, request: Any) -> Any:
 
 
 def alter_quotas(services: Services, context: RequestContext, request: Any) -> Any:
-    """Forwards a request that only removes quotas. Raises for others."""
+    """Forwards a request, unless it sets a quota that is not enforced: then it raises."""
     refuse_quotas(request)
     return services.channel.forward(context, request)
 

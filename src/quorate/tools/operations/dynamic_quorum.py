@@ -78,10 +78,13 @@ class DynamicQuorum:
         value = next(iter(self.static_voters.values()))
         servers = ",".join(part.partition("@")[2] for part in value.split(","))
         nodes = ids(self.static_voters)
+        if len(self.static_voters) == 1:
+            who, restart = f"node {nodes} has {VOTERS} in its properties", "restart this node"
+        else:
+            who, restart = f"nodes {nodes} have {VOTERS} in their properties", "restart these nodes"
         return (
-            f"node {nodes} has {VOTERS} in its properties, which then has no effect: replace it by "
-            f"{BOOTSTRAP}={servers}, and then restart these nodes (quorate rolling-restart --nodes "
-            f"{nodes.replace(' ', '')})",
+            f"{who}, which then has no effect: replace it by {BOOTSTRAP}={servers}, and then {restart} "
+            f"(quorate rolling-restart --nodes {nodes.replace(' ', '')})",
         )
 
     async def perform(self, _step: Step, _cluster: Cluster, _progress: Progress, observer: Observer) -> None:

@@ -21,7 +21,7 @@ from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS, QUORUM
 from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts, statistics
 from quorate.pipeline.tables.schema import known_schemas
 from quorate.pipeline.tables.session_settings import settings
-from quorate.pipeline.tables.update import derive
+from quorate.pipeline.tables.update import catch_up
 
 SMALL_FILE_BYTES: Final = 128 << 20
 """Files below this size are joined."""
@@ -153,5 +153,5 @@ def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
 def expire(lake: Lake, expiry: Expiry, report: Report) -> None:
     """Removes these events. All other tables are brought up to date before, and keep their rows: the state at any
     offset stays what it was."""
-    derive(lake, expiry.cluster, report, every=True)
+    catch_up(lake, expiry.cluster, report, every=True)
     lake.expire(expiry.cluster, expiry.offset)

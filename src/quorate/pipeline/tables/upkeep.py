@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.fold import history_schema
+from quorate.pipeline.spark.delta import RETAIN_HOURS
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files
 from quorate.pipeline.storage.jobs import each
@@ -28,9 +29,6 @@ SMALL_FILE_BYTES: Final = 128 << 20
 
 _IS_ENDED: Final = "coalesce(get_json_object(stats, '$.nullCount.valid_to_offset'), '1') = '0'"
 """Whether a file has states that have ended only. They are not joined with others, which later runs replace."""
-
-RETAIN_HOURS: Final = 168
-"""How long files are kept that no table refers to any more. A question that has begun before reads them."""
 
 
 @dataclass(frozen=True, slots=True)

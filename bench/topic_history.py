@@ -3,9 +3,9 @@
     python -m bench.topic_history [--records 2000000] [--cores 2]
 
 The log has topics of 20 partitions, a PartitionRecord for each partition of three replicas, and as many changes of ISR
-or leader, with a fixed seed. The events are written to Parquet, by the command's own functions in its own session. The
-processor time is that of Python and Java together, from the start of the session on. Result:
-bench/results/topic_history.json.
+or leader, with a fixed seed, in segments of 500,000 records. The events are written to Parquet, by the command's own
+functions in its own session. The processor time is that of Python and Java together, from the start of the session on.
+Result: bench/results/topic_history.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import os
 import random
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -24,13 +26,14 @@ from bench.decode import change, partition
 from bench.result import heading
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import TopicRecord
-from quorate.pipeline.jobs.topic_history import history
+from quorate.pipeline.jobs.topic_history import write_parquet
 from quorate.pipeline.spark.session import local_session
 from quorate.records.batch import build_metadata_batch
 
 TARGET = Path(__file__).parent / "results" / "topic_history.json"
 PARTITIONS = 20
 BATCH_RECORDS = 500
+SEGMENT_RECORDS = 500_000
 
 
 def write(folder: Path, records: int) -> int:
@@ -39,10 +42,14 @@ def write(folder: Path, records: int) -> int:
     count = records // 2
     values: list[bytes] = []
     offset = 0
-    with (folder / f"{0:020d}.log").open("wb") as out:
+    with ExitStack() as files:
+        out: BinaryIO | None = None
+        begun = 0
 
         def flush() -> None:
-            nonlocal offset
+            nonlocal offset, out, begun
+            if out is None or offset >= begun + SEGMENT_RECORDS:
+                out, begun = files.enter_context((folder / f"{offset:020d}.log").open("wb")), offset
             time_ms = 1_700_000_000_000 + offset
             out.write(build_metadata_batch(values, base_offset=offset, leader_epoch=1, timestamp=time_ms))
             offset += len(values)
@@ -86,7 +93,7 @@ def main() -> None:
         begin, used = time.monotonic(), processor_time()
         spark = local_session("bench", cores=args.cores)
         started, started_used = time.monotonic() - begin, processor_time() - used
-        history(spark, folder).drop("position").write.parquet(f"{folder}/events")
+        write_parquet(spark, folder, f"{folder}/events")
         wall, used = time.monotonic() - begin, processor_time() - used
         events = spark.read.parquet(f"{folder}/events").count()
         spark.stop()

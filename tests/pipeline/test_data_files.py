@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +19,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 import pyarrow as pa
 from pyarrow import parquet
 
+from quorate.pipeline.directories.temporary import temporary_prefix
 from quorate.pipeline.storage import data_files
 from quorate.pipeline.storage.data_files import (
     DataFileWriter,
@@ -131,6 +135,25 @@ def test_a_table_may_be_in_any_file_system_of_hadoop(tmp_path: Path, monkeypatch
     assert len(list((tmp_path / "real" / "events").glob("cluster=c/*.parquet"))) == 1
     assert read_file(place, file.path, events(0, 0).schema) == events(0, 5)
     assert list(tmp_path.glob("quorate-*")) == []  # no temporary file is left
+
+
+def test_the_temporary_files_of_a_process_that_was_killed_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not young ones, those of a process that runs, and those of others."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    names = {
+        "old and dead": f"quorate-{ended.pid}-a", "young and dead": f"quorate-{ended.pid}-b",
+        "old and alive": f"quorate-{os.getpid()}-c", "of another program": "quorate-report-d",
+    }  # fmt: skip
+    for what, name in names.items():
+        (tmp_path / name).touch()
+        if not what.startswith("young"):
+            os.utime(tmp_path / name, (0, 0))
+    assert temporary_prefix() == f"quorate-{os.getpid()}-"
+    assert {path.name for path in tmp_path.iterdir()} == {*names.values()} - {names["old and dead"]}
 
 
 def test_what_spark_wrote_has_the_types_of_what_arrow_wrote(tmp_path: Path) -> None:

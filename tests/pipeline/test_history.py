@@ -14,11 +14,19 @@ import pyarrow as pa
 from quorate.pipeline.history.codes import codes, combined
 from quorate.pipeline.history.fold import affected, fold, history_schema
 from quorate.pipeline.history.names import TopicNames
-from quorate.pipeline.history.steps import CHANGES, CLOSES, OPENS, Scope, step_schema
+from quorate.pipeline.history.steps import CHANGES, CLOSES, OPENS, Records, Scope, step_schema, steps
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.expressions import Rows, time_of
 from quorate.pipeline.tables.kinds import arrow_kind
 
+TOPICS_READ = pa.schema(
+    [
+        ("topic_id", pa.string()),
+        ("topic", pa.string()),
+        ("valid_from_offset", pa.int64()),
+        ("valid_to_offset", pa.int64()),
+    ]
+)
 PARTITIONS, CONFIGS = ENTITIES["partitions"], ENTITIES["configs"]
 
 
@@ -121,6 +129,28 @@ def test_a_step_for_a_part_of_the_key_is_for_all_that_agree() -> None:
         ("a", "l", "2", 2, 5, "at 5"),
         ("b", "k", "3", 3, None, None),
     ]
+
+
+def test_a_record_that_names_an_unknown_topic_is_for_no_entity() -> None:
+    """Not for all of them, as one that names no topic."""
+    events = pa.table(
+        {
+            "type": ["CLEAR_ELR_RECORD", "CLEAR_ELR_RECORD", "CLEAR_ELR_RECORD", "REMOVE_TOPIC_RECORD"],
+            "topic_name": ["unknown", "", "a", None],
+            "topic_id": pa.array([None, None, None, "unknown"], pa.string()),
+            "clear_elr_record": [{"topic_name": "unknown"}, {"topic_name": ""}, {"topic_name": "a"}, None],
+            "effective_offset": [4, 5, 6, 7],
+            "position": [4, 5, 6, 7],
+            "timestamp": pa.array([0, 0, 0, 0], pa.timestamp("us", "UTC")),
+        }
+    )
+    topics = {"topic_id": ["one"], "topic": ["a"], "valid_from_offset": [3], "valid_to_offset": [None]}
+    names = TopicNames(pa.table(topics, schema=TOPICS_READ))
+    found = steps(PARTITIONS, Records(events), names=names)
+    assert sorted((row["effective_offset"], row["topic_id"]) for row in found.to_pylist()) == [
+        (5, None), (6, "one"), (7, "unknown"),
+    ]  # fmt: skip
+    assert steps(CONFIGS, Records(events), names=names).num_rows == 0
 
 
 def test_a_state_begins_only_if_something_differs() -> None:

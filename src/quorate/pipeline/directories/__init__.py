@@ -2,6 +2,7 @@
 
     files      lists and reads files, wherever they are
     hadoop     calls Hadoop's file systems
+    temporary  names temporary files, and deletes those of processes that were killed
     layout     lists the files of a metadata log directory and divides them into slices
     copies     finds the nodes' copies of a metadata log and merges them
     committed  finds out up to where copies are known to be committed

@@ -20,6 +20,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, SparkFiles
 from pyspark import __file__ as pyspark_file
 
+from quorate.pipeline.directories.temporary import temporary_prefix
+
 _JAVA_OPTIONS: Final = [
     "-Xmx256m",
     "-XX:+UseSerialGC",
@@ -86,7 +88,7 @@ def open_file(path: str, properties: Mapping[str, str]) -> Iterator[Callable[[in
 def fetched(path: str, start: int, end: int, properties: Mapping[str, str]) -> Iterator[IO[bytes]]:
     """A temporary file with the bytes from `start` to `end` (or the end of the file, if that is -1) at the same
     positions. It takes no space for those before `start`. Raises OSError."""
-    with tempfile.NamedTemporaryFile(prefix="quorate-") as file, _errors(path):
+    with tempfile.NamedTemporaryFile(prefix=temporary_prefix()) as file, _errors(path):
         place, system = _find(path, properties)
         length = system.getFileStatus(place).getLen()
         stop = length if end < 0 else min(end, length)

@@ -35,7 +35,7 @@ def history_schema(entity: Entity) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ordered:
+class Ordered:
     """The steps of all entities, in the order of their keys, and for each key in that of the records."""
 
     row: Numbers
@@ -60,31 +60,101 @@ class _Ordered:
         return np.where(found >= self.begin, found, -1)
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The value of a column after each step."""
+
+    source: pa.Array
+    place: Numbers
+    """Its place in `source` for each step, or -1 for null."""
+    code: Numbers
+
+    @classmethod
+    def of(cls, values: pa.Array) -> State:
+        """A column of which each step has the value."""
+        return cls(values, np.arange(len(values)), codes(values))
+
+    def array(self, steps: Numbers | None = None) -> pa.Array:
+        """The values after some steps, or all."""
+        place = self.place if steps is None else self.place[steps]
+        return self.source.take(pa.array(place, mask=place < 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What the steps of all entities have made of them."""
+
+    entity: Entity
+    steps: pa.Table
+    effective: Numbers
+    """The offset at which each row of `steps` takes effect."""
+    ordered: Ordered
+    is_there: Flags
+    """Whether the entity exists after each step."""
+    was_there: Flags
+    """Whether it existed before each step."""
+    changed: Numbers
+    """The places of the steps at which a state begins or ends."""
+    columns: Mapping[str, State]
+    """The values of the columns that are not the key after each step."""
+
+    def keys(self, places: Numbers) -> dict[str, pa.Array]:
+        """The columns of the key at some places."""
+        rows = pa.array(self.ordered.named[places])
+        return {name: whole(self.steps[name]).take(rows) for name in self.entity.key_names}
+
+
 def fold(entity: Entity, steps: pa.Table) -> pa.Table:
     """The states that an entity's steps give: the rows of its table without `cluster`."""
+    return states(folded(entity, steps))
+
+
+def folded(entity: Entity, steps: pa.Table) -> Folded:
+    """Joins the steps of each entity, one after the other."""
     steps = steps.combine_chunks()
     at = {name: _numbers(steps, name) for name in (EFFECTIVE, POSITION, "effect", "scope")}
     ordered = _ordered(entity, steps, at)
-    if not len(ordered.row):
-        return history_schema(entity).empty_table()
-    row = ordered.row
-    effect = at["effect"][row]
+    effect = at["effect"][ordered.row]
     opens = effect == OPENS
     decided = ordered.last(effect != CHANGES)
     is_there = (decided >= 0) & (effect[decided] == OPENS)
     plain = [name for name in entity.state_names if name not in entity.counters]
-    states = {name: _filled(steps, name, ordered, opens) for name in plain}
-    differs = _differs(ordered, states)
+    columns = {name: _filled(steps, name, ordered, opens) for name in plain}
+    differs = _differs(ordered, columns)
     for name in sorted(entity.counters):
-        states[name] = _counted(steps, name, ordered, opens, differs)
+        columns[name] = _counted(steps, name, ordered, opens, differs)
     if entity.derived or entity.counters:
         for name, expression in entity.derived.items():
-            table = pa.table({needed: states[needed].array() for needed in paths(expression)})
-            states[name] = _State.of(Rows(table).value(expression))
-        differs = _differs(ordered, states)
+            table = pa.table({needed: columns[needed].array() for needed in paths(expression)})
+            columns[name] = State.of(Rows(table).value(expression))
+        differs = _differs(ordered, columns)
     was_there = ~ordered.first & ordered.before(is_there)
     changed = np.flatnonzero((is_there != was_there) | (is_there & differs))
-    return _states(entity, steps, ordered, at[EFFECTIVE], changed, is_there, states)
+    return Folded(entity, steps, at[EFFECTIVE], ordered, is_there, was_there, changed, columns)
+
+
+def states(folded: Folded) -> pa.Table:
+    """The states as rows of the entity's table without `cluster`. Those that end at the offset at which they begin are
+    left out."""
+    changed, steps = folded.changed, folded.steps
+    row, key = folded.ordered.row[changed], folded.ordered.key[changed]
+    at = folded.effective[row]
+    followed = np.zeros(len(row), np.bool_)
+    followed[:-1] = key[1:] == key[:-1]
+    following = np.concatenate([row[1:], row[:1]])
+    is_there = folded.is_there[changed]
+    kept = np.flatnonzero(is_there & (~followed | (folded.effective[following] > at)))
+    begins, ends = pa.array(row[kept]), pa.array(following[kept], mask=~followed[kept])
+    given = folded.keys(changed[kept])
+    given |= {name: state.array(changed[kept]) for name, state in folded.columns.items()}
+    for name, column in (("offset", EFFECTIVE), ("time", "timestamp")):
+        values = whole(steps[column])
+        given[f"valid_from_{name}"], given[f"valid_to_{name}"] = values.take(begins), values.take(ends)
+    kinds = whole(steps["type"])
+    given |= {"from_record": kinds.take(begins), "to_record": kinds.take(ends)}
+    given["changed_by"] = whole(steps["changed_by"]).take(begins)
+    schema = history_schema(folded.entity)
+    return pa.table([given[name] for name in schema.names], schema=schema)
 
 
 def _numbers(steps: pa.Table, name: str) -> Numbers:
@@ -92,7 +162,7 @@ def _numbers(steps: pa.Table, name: str) -> Numbers:
     return found
 
 
-def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> _Ordered:
+def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> Ordered:
     """Brings the steps in order, those for several entities once for each of these."""
     scope = at["scope"]
     direct = np.flatnonzero(scope == Scope.ONE)
@@ -123,7 +193,7 @@ def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> _Ord
     first_of_key = np.ones(len(of), np.bool_)
     first_of_key[1:] = of[1:] != of[:-1]
     begin = np.maximum.accumulate(np.where(first_of_key, np.arange(len(of)), 0))
-    return _Ordered(row, with_key, of, first_of_key, begin)
+    return Ordered(row, with_key, of, first_of_key, begin)
 
 
 def _matching(
@@ -146,27 +216,7 @@ def _matching(
         yield np.repeat(these, sizes), order[np.arange(int(sizes.sum())) + np.repeat(begin - before, sizes)]
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The value of a column after each step."""
-
-    source: pa.Array
-    place: Numbers
-    """Its place in `source` for each step, or -1 for null."""
-    code: Numbers
-
-    @classmethod
-    def of(cls, values: pa.Array) -> _State:
-        """A column of which each step has the value."""
-        return cls(values, np.arange(len(values)), codes(values))
-
-    def array(self, steps: Numbers | None = None) -> pa.Array:
-        """The values after some steps, or all."""
-        place = self.place if steps is None else self.place[steps]
-        return self.source.take(pa.array(place, mask=place < 0))
-
-
-def _filled(steps: pa.Table, name: str, ordered: _Ordered, opens: Flags) -> _State:
+def _filled(steps: pa.Table, name: str, ordered: Ordered, opens: Flags) -> State:
     """A column whose value stays until a step gives another."""
     source = whole(steps[name])
     row = ordered.row
@@ -177,10 +227,10 @@ def _filled(steps: pa.Table, name: str, ordered: _Ordered, opens: Flags) -> _Sta
     # A null among the values and no value at all are the same.
     null = flags(pc.is_null(source))
     missing = (place < 0) | null[place]
-    return _State(source, place, np.where(missing, -1, code[place]))
+    return State(source, place, np.where(missing, -1, code[place]))
 
 
-def _counted(steps: pa.Table, name: str, ordered: _Ordered, opens: Flags, differs: Flags) -> _State:
+def _counted(steps: pa.Table, name: str, ordered: Ordered, opens: Flags, differs: Flags) -> State:
     """A column to which records add: the value of the record that opened the entity, and what was added since."""
     row = ordered.row
     counts = ~flags(whole(steps["if_changed"]))[row] | differs
@@ -191,45 +241,15 @@ def _counted(steps: pa.Table, name: str, ordered: _Ordered, opens: Flags, differ
     opened = ordered.last(opens)
     value = base[opened] + total - total[opened]
     missing = (opened < 0) | flags(pc.is_null(source))[row][opened]
-    return _State.of(pa.array(value, mask=missing).cast(source.type))
+    return State.of(pa.array(value, mask=missing).cast(source.type))
 
 
-def _differs(ordered: _Ordered, states: Mapping[str, _State]) -> Flags:
+def _differs(ordered: Ordered, columns: Mapping[str, State]) -> Flags:
     """Whether a state differs from that after the step before. The first state of an entity does."""
     found = ordered.first.copy()
-    for state in states.values():
+    for state in columns.values():
         found[1:] |= state.code[1:] != state.code[:-1]
     return found
-
-
-def _states(
-    entity: Entity,
-    steps: pa.Table,
-    ordered: _Ordered,
-    effective: Numbers,
-    changed: Numbers,
-    is_there: Flags,
-    states: Mapping[str, _State],
-) -> pa.Table:
-    """The rows of the states that begin at some of the steps."""
-    row, key = ordered.row[changed], ordered.key[changed]
-    at = effective[row]
-    followed = np.zeros(len(row), np.bool_)
-    followed[:-1] = key[1:] == key[:-1]
-    following = np.concatenate([row[1:], row[:1]])
-    kept = np.flatnonzero(is_there[changed] & (~followed | (effective[following] > at)))
-    begins, ends = pa.array(row[kept]), pa.array(following[kept], mask=~followed[kept])
-    keys = pa.array(ordered.named[changed[kept]])
-    given = {name: whole(steps[name]).take(keys) for name in entity.key_names}
-    given |= {name: state.array(changed[kept]) for name, state in states.items()}
-    for name, column in (("offset", EFFECTIVE), ("time", "timestamp")):
-        values = whole(steps[column])
-        given[f"valid_from_{name}"], given[f"valid_to_{name}"] = values.take(begins), values.take(ends)
-    kinds = whole(steps["type"])
-    given |= {"from_record": kinds.take(begins), "to_record": kinds.take(ends)}
-    given["changed_by"] = whole(steps["changed_by"]).take(begins)
-    schema = history_schema(entity)
-    return pa.table([given[name] for name in schema.names], schema=schema)
 
 
 def affected(entity: Entity, states: pa.Table, steps: pa.Table) -> Flags:

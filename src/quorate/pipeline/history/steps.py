@@ -19,7 +19,7 @@ from quorate.pipeline.history.codes import flags
 from quorate.pipeline.history.names import TOPIC_ID, TOPIC_NAME, TopicNames
 from quorate.pipeline.tables.declaration import VALIDITY, Effect, Entity, Rule
 from quorate.pipeline.tables.events import EFFECTIVE
-from quorate.pipeline.tables.expressions import Expression, Rows, paths, whole
+from quorate.pipeline.tables.expressions import Expression, Rows, is_set, paths, whole
 from quorate.pipeline.tables.kinds import arrow_kind
 
 POSITION: Final = "position"
@@ -144,6 +144,10 @@ def steps(
         if rule.each is not None:
             rows = rows.each(rule.each)
         scope = Scope.ONE if len(rule.key) == len(entity.key) else Scope.MATCHING
+        if scope is Scope.MATCHING:
+            # One that names what is not known, such as a topic, is for none: without the column, it is for all.
+            for expression in rule.key.values():
+                rows = rows.where(is_set(expression))
         found.append(_table(schema, rows, rule, scope))
     if resets:
         headers = Rows(records.of(HEADER))

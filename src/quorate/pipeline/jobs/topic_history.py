@@ -6,39 +6,120 @@ ELR), a config was set or removed. It has the offset and the time of its record.
 removed before its end offset. Records of metadata transactions that were aborted or have not ended are left
 out.
 
-Spark's operators do all of the work. The driver fetches the events one by one to print them.
+Topics and partitions are divided by the id of the topic, configs by its name, and the history of each part is
+computed by itself. So no process needs to know all topics.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
-from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-TOPIC_TYPES = (
-    "TOPIC_RECORD",
-    "REMOVE_TOPIC_RECORD",
-    "PARTITION_RECORD",
-    "PARTITION_CHANGE_RECORD",
-    "CLEAR_ELR_RECORD",
-    "CONFIG_RECORD",
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from quorate.dataclass import dataclass
+from quorate.pipeline.datasource.options import Options, parse_options
+from quorate.pipeline.datasource.source import MetadataLogReader
+from quorate.pipeline.datasource.tasks import FileTask, read_task
+from quorate.pipeline.history.codes import Flags, flags
+from quorate.pipeline.history.differences import CHANGE, Differences, changes, differences
+from quorate.pipeline.history.fold import folded, states
+from quorate.pipeline.history.names import COLUMNS, TopicNames
+from quorate.pipeline.history.steps import HEADER, POSITION, Records, columns_read, steps
+from quorate.pipeline.storage.jobs import packed, unpacked
+from quorate.pipeline.tables.declaration import Column, Effect, Entity, Rule
+from quorate.pipeline.tables.events import ABORT, EFFECTIVE, MARKERS, Transactions
+from quorate.pipeline.tables.expressions import both, equal, is_null, is_set, whole
+from quorate.pipeline.tables.topics import PARTITIONS, TOPIC_ID, TOPICS
+
+_FIELDS: Final = {
+    "leader": "leader",
+    "leader_epoch": "leader epoch",
+    "isr": "isr",
+    "replicas": "replicas",
+    "elr": "elr",
+    "last_known_elr": "last known elr",
+}
+"""The columns of partitions whose changes are events, and their names there."""
+
+_PARTITIONS: Final = PARTITIONS.reduced(_FIELDS)
+
+_CONFIG_KEY: Final = {"topic_id": "topic_id", "topic": "resource_name", "key": "key"}
+_IS_OF_TOPIC: Final = equal("resource_type", "TOPIC")
+_CONFIGS: Final = Entity(
+    "topic configs",
+    "the configurations of topics",
+    key=(TOPIC_ID, *TOPICS.columns, Column("key", "string", "the name of the configuration")),
+    columns=(Column("value", "string", "its value"),),
+    rules=(
+        Rule(
+            "CONFIG_RECORD",
+            Effect.OPENS,
+            _CONFIG_KEY,
+            {"value": "value"},
+            where=both(_IS_OF_TOPIC, is_set("value")),
+        ),
+        Rule("CONFIG_RECORD", Effect.CLOSES, _CONFIG_KEY, where=both(_IS_OF_TOPIC, is_null("value"))),
+    ),
+    names_topics=True,
 )
-TRANSACTION_TYPES = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+"""Those of a topic created anew are others. A config record has the name of its topic only: it is of the last topic
+that was created with that name."""
 
-_STATE = ("isr", "leader", "replicas", "eligible_leader_replicas", "last_known_elr")
-"""The fields that PartitionRecord and PartitionChangeRecord both have."""
+_BY_ID: Final = ("TOPIC_RECORD", "REMOVE_TOPIC_RECORD", "PARTITION_RECORD", "PARTITION_CHANGE_RECORD")
+_BY_NAME: Final = ("TOPIC_RECORD", "CONFIG_RECORD")
+_EVERYWHERE: Final = (*MARKERS, HEADER)
+_CLEAR: Final = "CLEAR_ELR_RECORD"
+_TYPES: Final = frozenset([*_BY_ID, *_BY_NAME, *_EVERYWHERE, _CLEAR])
 
-_COLUMNS = (
-    "offset", "position", "timestamp", "snapshot", "type",
-    "topic_id", "topic_name", "partition", "resource_type", "resource_name", "key", "value",
-    *[f"partition_record.{field}" for field in (*_STATE, "leader_epoch")],
-    *[f"partition_change_record.{field}" for field in _STATE],
-)  # fmt: skip
+_COLUMNS: Final = tuple(
+    sorted(
+        {"snapshot", "resource_type", "resource_name"}.union(
+            *[columns_read(entity, _TYPES) for entity in (TOPICS, _PARTITIONS, _CONFIGS)]
+        )
+        - {EFFECTIVE, "principal", "client_id", "address", "api", "reason"}
+    )
+)
 
 EVENT_COLUMNS = ("topic", "topic_id", "offset", "timestamp", "event", "partition", "changes", "snapshot")
 """`changes` is an array of (field, old, new) as text. `snapshot` is the end offset of the snapshot that has
 the event, or null.
 """
+
+EVENT_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("event", pa.string()),
+        ("partition", pa.int32()),
+        ("changes", pa.list_(CHANGE)),
+        ("snapshot", pa.int64()),
+        (POSITION, pa.int64()),
+    ]
+)
+_EVENT_DDL: Final = (
+    "topic string, topic_id string, offset bigint, timestamp timestamp, event string, partition int, "
+    f"changes array<struct<field:string,old:string,new:string>>, snapshot bigint, {POSITION} bigint"
+)
+
+_PART_BYTES: Final = 32 << 20
+"""So many bytes of the log are joined by a process at a time."""
+
+_SENT_ROWS: Final = 1 << 16
+_ROWS: Final = 1 << 14
+"""The rows that are sent to a part, and to Spark, at once."""
+
+_SENT: Final = pa.schema([("part", pa.int32()), ("rows", pa.binary())])
+
+_NEVER: Final = 1 << 62
 
 
 def history(spark: SparkSession, path: str) -> DataFrame:
@@ -46,215 +127,243 @@ def history(spark: SparkSession, path: str) -> DataFrame:
 
     `position` orders events of the same offset.
     """
-    source = spark.read.format("quorate_metadata").option("snapshots", "resets")
-    source = source.option("columns", ",".join(_COLUMNS))
-    rows = source.option("types", ",".join((*TOPIC_TYPES, *TRANSACTION_TYPES))).load(path).cache()
-    base = rows.agg(f.max("snapshot").alias("base"))
-    # Records of the log that the snapshot covers are skipped.
-    told = f.col("snapshot").isNotNull() | f.col("base").isNull() | (f.col("offset") >= f.col("base"))
-    rows = _committed(rows.crossJoin(f.broadcast(base)).where(told))
-    created = f.min("offset").alias("created_at")
-    topics = (
-        rows.where(f.col("type") == "TOPIC_RECORD")
-        .groupBy("topic_id", f.col("topic_name").alias("topic"))
-        .agg(created)
+
+    def batches(events: pa.Table) -> pa.Table:
+        return pa.Table.from_batches(events.to_batches(_ROWS), EVENT_SCHEMA)
+
+    return _by_parts(spark, path, lambda _, events: batches(events), _EVENT_DDL)
+
+
+def write_parquet(spark: SparkSession, path: str, folder: str, topics: Collection[str] = ()) -> None:
+    """Writes the events of all topics, or of some, as Parquet files to a local folder that does not exist yet. The tasks
+    write the files themselves, because Spark's writer of rows takes longer than all the rest. Raises OSError."""
+    Path(folder).mkdir(parents=True)
+
+    def write(part: int, events: pa.Table) -> pa.Table:
+        if topics:
+            events = events.filter(pc.is_in(events["topic"], value_set=pa.array(topics)))
+        if events.num_rows:
+            file = f"{folder}/part-{part:05}.snappy.parquet"
+            parquet.write_table(events.select(EVENT_COLUMNS), file)
+        return pa.table({"events": [events.num_rows]})
+
+    _by_parts(spark, path, write, "events bigint").collect()
+    Path(folder, "_SUCCESS").touch()
+
+
+def _by_parts(
+    spark: SparkSession, path: str, work: Callable[[int, pa.Table], pa.Table], ddl: str
+) -> DataFrame:
+    """Calls a function with the number and the events of each part, and returns the rows of its results."""
+    tasks, options = _tasks(path)
+    count = 1 + _size(tasks) // _PART_BYTES
+
+    def send(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in numbers for number in batch["id"].to_pylist()]:
+            for part, rows in _sent(read_task(tasks[number], options), count):
+                yield pa.RecordBatch.from_pydict({"part": [part], "rows": [packed(rows)]}, _SENT)
+
+    def receive(found: pa.Table) -> pa.Table:
+        rows = pa.concat_tables([unpacked(data.as_py()) for data in found["rows"]])
+        part = found["part"][0].as_py()
+        return work(part, _topic_events(rows) if part < count else _config_events(rows))
+
+    sent = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(send, "part int, rows binary")
+    return sent.groupBy("part").applyInArrow(receive, ddl)
+
+
+def history_here(path: str, limit_bytes: int) -> pa.Table | None:
+    """Computes the same in this process, without Spark. Returns None if the log is larger than a limit."""
+    tasks, options = _tasks(path)
+    if _size(tasks) > limit_bytes:
+        return None
+    rows = pa.Table.from_batches([batch for task in tasks for batch in read_task(task, options)])
+    return pa.concat_tables([_topic_events(rows), _config_events(rows)])
+
+
+def _tasks(path: str) -> tuple[Sequence[Any], Options]:
+    options = parse_options(
+        {
+            "path": path,
+            "snapshots": "resets",
+            "columns": ",".join(_COLUMNS),
+            "types": ",".join(sorted(_TYPES)),
+        }
     )
-    resets = rows.where(f.col("snapshot").isNotNull()).select(
-        "snapshot", f.max("timestamp").over(_each("snapshot")).alias("at")
-    )
-    resets = resets.distinct().withColumn("next", f.lead("snapshot").over(_ordered("snapshot")))
-    resets = resets.withColumn("next_at", f.lead("at").over(_ordered("snapshot")))
-    parts = (
-        _topic_events(rows, topics, resets),
-        _partition_events(rows, topics),
-        _config_events(rows, topics, resets),
-    )
-    return parts[0].unionByName(parts[1]).unionByName(parts[2])
+    return MetadataLogReader(options).partitions(), options
 
 
-def _each(*columns: str) -> WindowSpec:
-    return Window.partitionBy(*columns)
+def _size(tasks: Sequence[FileTask]) -> int:
+    return sum([part.size_bytes for task in tasks for part in task.parts])
 
 
-def _ordered(*columns: str) -> WindowSpec:
-    """A window over all rows in order. One task computes it, so it is for few rows: snapshots, markers."""
-    return Window.orderBy(*columns)
+# -- dividing the records ------------------------------------------------------------------------------
 
 
-def _committed(rows: DataFrame) -> DataFrame:
-    """Removes the markers of transactions, and the rows of those that were aborted or have not ended."""
-    markers = rows.where(f.col("type").isin(*TRANSACTION_TYPES)).select("offset", "type")
-    order = _ordered("offset")
-    ended = f.coalesce(f.lead("type").over(order), f.lit("")) == "END_TRANSACTION_RECORD"
-    dropped = (
-        markers.withColumn("ended", ended)
-        .withColumn("end", f.coalesce(f.lead("offset").over(order), f.lit(1 << 62)))
-        .where((f.col("type") == "BEGIN_TRANSACTION_RECORD") & ~f.col("ended"))
-        .select(f.col("offset").alias("begin"), "end")
-    )
-    inside = (f.col("offset") > f.col("begin")) & (f.col("offset") < f.col("end"))
-    return rows.join(f.broadcast(dropped), inside, "left_anti").where(f.col("type").isin(*TOPIC_TYPES))
+def _sent(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[tuple[int, pa.Table]]:
+    """The records of each part: of the topics and partitions of some ids, then of the configs of some names."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum([found.num_rows for found in waiting]) >= _SENT_ROWS:
+            yield from _divided(pa.Table.from_batches(waiting), count)
+            waiting = []
+    if waiting:
+        yield from _divided(pa.Table.from_batches(waiting), count)
 
 
-def _event(kind: Column, changes: Column) -> list[Column]:
-    return [
-        f.col("topic"), f.col("topic_id"), f.col("offset"), f.col("timestamp"), kind.alias("event"),
-        f.col("partition"),
-        changes.alias("changes"), f.col("snapshot"), f.col("position"),
-    ]  # fmt: skip
-
-
-def _no_changes() -> Column:
-    return f.array().cast("array<struct<field:string,old:string,new:string>>")
-
-
-def _change(field: Column, old: Column, new: Column) -> Column:
-    return f.struct(
-        field.cast("string").alias("field"), old.cast("string").alias("old"), new.cast("string").alias("new")
-    )
-
-
-def _gone(rows: DataFrame, keys: list[str], resets: DataFrame) -> DataFrame:
-    """Returns the rows of a snapshot whose key the next snapshot lacks, with the offset of the next one."""
-    told = rows.where(f.col("snapshot").isNotNull())
-    later = told.select(*[f.col(key).alias(f"later_{key}") for key in keys], f.col("snapshot").alias("later"))
-    same = f.col("next") == f.col("later")
-    for key in keys:
-        same = same & f.col(key).eqNullSafe(f.col(f"later_{key}"))
-    left = (
-        told.join(f.broadcast(resets), "snapshot")
-        .where(f.col("next").isNotNull())
-        .join(later, same, "left_anti")
-    )
-    return (
-        left.withColumn("snapshot", f.col("next"))
-        .withColumn("offset", f.col("next") - 1)
-        .withColumn("timestamp", f.col("next_at"))
-        .drop("next", "next_at", "at")
-    )
-
-
-def _topic_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> DataFrame:
-    names = topics.drop("created_at")
-    found = rows.where(f.col("type").isin("TOPIC_RECORD", "REMOVE_TOPIC_RECORD")).drop("topic_name")
-    first = f.row_number().over(_each("topic_id", "type").orderBy("offset")) == 1
-    kind = f.when(f.col("type") == "REMOVE_TOPIC_RECORD", "deleted").when(
-        f.col("snapshot").isNotNull(), "in snapshot"
-    )
-    came = found.withColumn("first", first).where("first").join(names, "topic_id", "left")
-    went = _gone(found.where(f.col("type") == "TOPIC_RECORD"), ["topic_id"], resets).join(
-        names, "topic_id", "left"
-    )
-    return came.select(*_event(kind.otherwise("created"), _no_changes())).unionByName(
-        went.select(*_event(f.lit("gone by snapshot"), _no_changes()))
-    )
-
-
-def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
-    """Compares each record of a partition with the state before it. A field that a change record lacks keeps
-    its value.
-    """
-    every = rows.where(f.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
-    both = {
-        field: f.coalesce(f.col(f"partition_record.{field}"), f.col(f"partition_change_record.{field}"))
-        for field in _STATE
-    }
-    every = every.withColumn("record", _record(f.col("partition_record.leader_epoch"), both))
-    every = every.unionByName(_cleared(rows, every, topics), allowMissingColumns=True)
-    whole = f.col("type") == "PARTITION_RECORD"
-    named = f.when(whole | (f.col("record.leader") != -2), f.col("record.leader"))
-    order = _each("topic_id", "partition").orderBy("offset", "position")
-    now = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # A PartitionRecord resets the leader epoch. Each change record with a leader increments it.
-    raised = f.count(f.when(~whole & named.isNotNull(), 1)).over(now)
-    empty = f.array().cast("array<int>")
-    states = {
-        "leader": f.last(named, ignorenulls=True),
-        "leader epoch": f.last(
-            f.when(whole, f.col("record.leader_epoch") - f.col("raised")), ignorenulls=True
+def _divided(rows: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
+    kind = whole(rows["type"])
+    everywhere = _is_one_of(kind, _EVERYWHERE)
+    families = (
+        (
+            0,
+            "topic_id",
+            _is_one_of(kind, _BY_ID),
+            everywhere | _is_one_of(kind, (_CLEAR,)),
+            rows.column_names,
         ),
-        "isr": f.last("record.isr", ignorenulls=True),
-        "replicas": f.last("record.replicas", ignorenulls=True),
-    }
-    for field, column in (
-        ("elr", "record.eligible_leader_replicas"),
-        ("last known elr", "record.last_known_elr"),
-    ):
-        known = f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column))
-        states[field] = f.last(known, ignorenulls=True)
-    shown = every.withColumn("raised", raised)
-    shown = shown.withColumns({field: state.over(now) for field, state in states.items()})
-    shown = shown.withColumn("leader epoch", f.col("leader epoch") + f.col("raised"))
-    shown = shown.withColumns({f"old {field}": f.lag(f"`{field}`").over(order) for field in states})
-    none = _no_changes()
-    # Arrays are joined, and not filtered: Spark compiles the former.
-    real = f.concat(*[f.when(_is_changed(shown, field), _changed(field)).otherwise(none) for field in states])
-    kind = (
-        f.when(f.col("snapshot").isNotNull(), "in snapshot")
-        .when(whole, "partition added")
-        .otherwise("partition changed")
+        (
+            count,
+            "topic_name",
+            _is_one_of(kind, _BY_NAME) & flags(pc.is_valid(whole(rows["topic_name"]))),
+            everywhere,
+            [name for name in rows.column_names if not name.endswith("_record")],
+        ),
     )
-    told = shown.join(topics.drop("created_at"), "topic_id", "left").select(*_event(kind, real))
-    return told.where(f.size("changes") > 0)
+    for first, key, by_key, in_all, columns in families:
+        table = rows.select(columns)
+        part = _parts(whole(rows[key]), by_key, count)
+        for number in range(count):
+            chosen = np.flatnonzero(in_all | (by_key & (part == number)))
+            if len(chosen):
+                yield first + number, table.take(pa.array(chosen))
 
 
-def _is_changed(shown: DataFrame, field: str) -> Column:
-    """Whether a field differs from the state before. A list that becomes known as empty does not."""
-    old, new = f.col(f"`old {field}`"), f.col(f"`{field}`")
-    differs = ~old.eqNullSafe(new)
-    is_list = isinstance(shown.schema[field].dataType, ArrayType)
-    return differs & ~(old.isNull() & (f.size(new) == 0)) if is_list else differs
+def _is_one_of(kind: pa.Array, types: Sequence[str]) -> Flags:
+    return flags(pc.is_in(kind, value_set=pa.array(types)))
 
 
-def _changed(field: str) -> Column:
-    return f.array(_change(f.lit(field), f.col(f"`old {field}`"), f.col(f"`{field}`")))
+def _parts(values: pa.Array, wanted: Flags, count: int) -> Any:
+    """The part of each value, if it is wanted."""
+    if count == 1:
+        return np.zeros(len(values), np.int64)
+    found = values.dictionary_encode()
+    number = np.array([zlib.crc32((value or "").encode()) % count for value in found.dictionary.to_pylist()])
+    return np.where(wanted, number[found.indices.fill_null(0).to_numpy()] if len(number) else 0, 0)
 
 
-def _record(leader_epoch: Column, fields: dict[str, Column]) -> Column:
-    """The fields of a partition's record. Those that are not given are null."""
-    state = [
-        fields.get(field, f.lit(None)).cast("int" if field == "leader" else "array<int>").alias(field)
-        for field in _STATE
+# -- the history of a part -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The records of a part of the log that have an effect."""
+
+    records: Records
+    base: int
+    """The end offset of the snapshot with which the log begins, or 0."""
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Part:
+        """Leaves out the records of the log that the snapshot contains, and those that were not applied."""
+        kind, offset = whole(rows["type"]), whole(rows["offset"])
+        in_log = flags(pc.is_null(whole(rows["snapshot"])))
+        base = pc.max(whole(rows["snapshot"])).as_py() or 0
+        markers = np.flatnonzero(_is_one_of(kind, MARKERS) & in_log)
+        # An open transaction counts as aborted.
+        offsets = np.append(offset.to_numpy()[markers], _NEVER)
+        kinds = [*kind.take(pa.array(markers)).to_pylist(), ABORT]
+        takes_effect = flags(
+            pc.is_valid(Transactions.of(offsets, kinds).effective(offset.to_numpy(), in_log))
+        )
+        takes_effect &= ~in_log | (offset.to_numpy() >= base)
+        # Each record keeps its own offset, also inside of a transaction.
+        own = pc.if_else(pa.array(takes_effect), offset, None)
+        return cls(Records(rows.append_column(EFFECTIVE, own)), base)
+
+    def events(self, found: Differences, chosen: Flags, kind: pa.Array, **given: pa.Array) -> pa.Table:
+        """The chosen ones of some differences as events."""
+        count = len(kind)
+        offset = found.at[EFFECTIVE]
+        end = pc.if_else(pc.less(offset, self.base), pc.add(offset, 1), None)
+        given |= {"offset": offset, "event": kind, "snapshot": end}
+        given |= {name: found.at[name] for name in ("timestamp", POSITION)}
+        if "changes" not in given:
+            given["changes"] = pa.array([[]] * count, EVENT_SCHEMA.field("changes").type)
+        columns = [given.get(column.name, pa.nulls(count, column.type)) for column in EVENT_SCHEMA]
+        return pa.table(columns, schema=EVENT_SCHEMA).filter(pa.array(chosen))
+
+
+def _topic_events(rows: pa.Table) -> pa.Table:
+    """The events of the topics in a part, and of their partitions."""
+    part = _Part.of(rows)
+    joined = folded(TOPICS, steps(TOPICS, part.records, resets=True))
+    found = differences(joined)
+    before, after = (texts["topic"].dictionary_decode() for texts in (found.before, found.after))
+    events = [
+        part.events(
+            found,
+            found.is_there != found.was_there,
+            _kinds(found, part.base, "created", "deleted"),
+            topic=pc.coalesce(after, before),
+            topic_id=found.key["topic_id"],
+        )
     ]
-    return f.struct(leader_epoch.cast("int").alias("leader_epoch"), *state)
+    topics = states(joined)
+    found = differences(
+        folded(_PARTITIONS, steps(_PARTITIONS, part.records, resets=True, names=TopicNames(topics)))
+    )
+    is_first = pc.equal(found.at["type"], "PARTITION_RECORD")
+    came = pc.if_else(is_first, "partition added", "partition changed")
+    topic_id = found.key["topic_id"]
+    known = pc.index_in(topic_id, value_set=whole(topics["topic_id"]))
+    lists = changes(found, _FIELDS)
+    events.append(
+        part.events(
+            found,
+            found.is_there & flags(pc.greater(pc.list_value_length(lists), 0)),
+            _kinds(found, part.base, came, ""),
+            topic=whole(topics["topic"]).take(known),
+            topic_id=topic_id,
+            partition=found.key["partition"],
+            changes=lists,
+        )
+    )
+    return pa.concat_tables(events)
 
 
-def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataFrame:
-    """Returns a change record for each partition of the topic of a ClearElrRecord, or of all topics."""
-    clear = rows.where(f.col("type") == "CLEAR_ELR_RECORD").drop("topic_id", "partition")
-    deleted = rows.where(f.col("type") == "REMOVE_TOPIC_RECORD").select(
-        "topic_id", f.col("offset").alias("deleted_at")
+def _config_events(rows: pa.Table) -> pa.Table:
+    """The events of the configs in a part."""
+    part = _Part.of(rows)
+    names = _last_topics(part.records.of("TOPIC_RECORD"))
+    found = differences(folded(_CONFIGS, steps(_CONFIGS, part.records, resets=True, names=names)))
+    return part.events(
+        found,
+        np.ones(len(found.is_there), np.bool_),
+        _kinds(found, part.base, "config set", "config removed"),
+        topic=found.key["topic"],
+        topic_id=found.key["topic_id"],
+        changes=changes(found, {"value": found.key["key"]}),
     )
-    lives = f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset"))
-    meant = (f.col("topic_name") == "") | (f.col("topic_name") == f.col("topic"))
-    cleared = clear.join(topics.drop("created_at").join(deleted, "topic_id", "left"), meant & lives)
-    # The first record of a partition has all of its fields.
-    whole = partitions.where(f.col("type") == "PARTITION_RECORD")
-    each = whole.groupBy("topic_id", "partition").agg(f.min("offset").alias("since"))
-    empty = f.array().cast("array<int>")
-    emptied = {"eligible_leader_replicas": empty, "last_known_elr": empty}
-    found = cleared.join(each, "topic_id").where(f.col("since") <= f.col("offset"))
-    found = found.withColumn("record", _record(f.lit(None), emptied))
-    return found.select(*partitions.columns)
 
 
-def _config_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> DataFrame:
-    """Assigns config records, which have the topic's name only, to the last topic with that name."""
-    found = rows.where((f.col("type") == "CONFIG_RECORD") & (f.col("resource_type") == "TOPIC")).drop(
-        "topic_id"
+def _last_topics(created: pa.Table) -> TopicNames:
+    """The topics as if each existed until another was created with its name."""
+    found = created.group_by(["topic_name", "topic_id"]).aggregate([(EFFECTIVE, "min")])
+    found = found.sort_by([("topic_name", "ascending"), (f"{EFFECTIVE}_min", "ascending")]).combine_chunks()
+    name, begin = whole(found["topic_name"]), whole(found[f"{EFFECTIVE}_min"])
+    following = pa.array(np.arange(1, len(name) + 1), mask=np.arange(len(name)) == len(name) - 1)
+    is_same = pc.equal(name, name.take(following))
+    end = pc.if_else(is_same, begin.take(following), None)
+    return TopicNames(pa.table([whole(found["topic_id"]), name, begin, end], names=list(COLUMNS)))
+
+
+def _kinds(found: Differences, base: int, came: str | pa.Array, went: str) -> pa.Array:
+    """What happened, of which `came` and `went` are the names if a record of the log tells it."""
+    in_snapshot = pc.less(found.at[EFFECTIVE], base)
+    return pc.if_else(
+        pa.array(found.is_there),
+        pc.if_else(in_snapshot, "in snapshot", came),
+        pc.if_else(pc.equal(found.at["type"], HEADER), "gone by snapshot", went),
     )
-    found = found.withColumn("topic", f.col("resource_name"))
-    gone = _gone(found, ["topic", "key"], resets).withColumn("value", f.lit(None).cast("string"))
-    found = found.unionByName(gone)
-    possible = found.join(topics, "topic", "left").where(
-        f.col("created_at").isNull() | (f.col("created_at") <= f.col("offset"))
-    )
-    latest = f.row_number().over(_each("offset", "position", "topic", "key").orderBy(f.desc("created_at")))
-    found = possible.withColumn("rank", latest).where(f.col("rank") == 1)
-    before = f.lag("value").over(_each("topic_id", "topic", "key").orderBy("offset", "position"))
-    kind = f.when(f.col("snapshot").isNotNull(), "in snapshot").otherwise(
-        f.when(f.col("value").isNull(), "config removed").otherwise("config set")
-    )
-    kind = f.when(f.col("snapshot").isNotNull() & f.col("value").isNull(), "gone by snapshot").otherwise(kind)
-    told = found.withColumn("before", before).where(~f.col("before").eqNullSafe(f.col("value")))
-    return told.select(*_event(kind, f.array(_change(f.col("key"), f.col("before"), f.col("value")))))

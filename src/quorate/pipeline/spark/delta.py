@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from quorate.pipeline.spark.jars import Jars
 
@@ -18,6 +18,10 @@ DELTA: Final = Jars(
     JARS_VARIABLE, (PACKAGE,), (f"delta-spark_4.1_2.13-{VERSION}", f"delta-storage-{VERSION}")
 )
 
+RETAIN_HOURS: Final = 168
+"""How long files are kept that no table refers to any more. A question that has begun before reads them. Delta deletes
+younger ones only if it is asked to trust the caller."""
+
 DELTA_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -25,3 +29,20 @@ DELTA_SETTINGS: Final[Mapping[str, str]] = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 """The settings of a session with Delta."""
+
+
+class DeltaVersionError(Exception):
+    """The session has another Delta than the one whose classes `quorate.pipeline.storage.commits` calls."""
+
+
+def check_delta(session: Any) -> None:
+    """Raises DeltaVersionError unless a session has Delta's release VERSION or another patch of it. Commits call
+    constructors of Delta's own classes, whose parameters change from one release to the next."""
+    try:
+        found = str(session._jvm.io.delta.package.VERSION())
+    except TypeError:  # py4j has no such class
+        found = "no Delta"
+    if found.rpartition(".")[0] != VERSION.rpartition(".")[0]:
+        raise DeltaVersionError(
+            f"the Spark session has {found}, but tables are written with Delta {VERSION}: use the jars of {PACKAGE}"
+        )

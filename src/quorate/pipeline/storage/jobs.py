@@ -35,18 +35,19 @@ def shuffled(
     if not tasks:
         return []
 
-    def packed(task: T) -> Iterator[tuple[int, bytes]]:
+    def sent(task: T) -> Iterator[tuple[int, bytes]]:
         for number, table in send(task):
-            yield number, _bytes(table)
+            yield number, packed(table)
 
     def received(number: int, found: Iterable[tuple[int, bytes]]) -> Iterator[Any]:
-        yield receive(number, (_table(data) for _, data in found))
+        yield receive(number, (unpacked(data) for _, data in found))
 
-    sent = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(packed)
-    return sent.partitionBy(count, lambda number: number).mapPartitionsWithIndex(received).collect()
+    messages = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(sent)
+    return messages.partitionBy(count, lambda number: number).mapPartitionsWithIndex(received).collect()
 
 
-def _bytes(table: pa.Table) -> bytes:
+def packed(table: pa.Table) -> bytes:
+    """A table as bytes, as processes send it to each other."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
         writer.write_table(table)
@@ -54,6 +55,7 @@ def _bytes(table: pa.Table) -> bytes:
     return data
 
 
-def _table(data: bytes) -> pa.Table:
+def unpacked(data: bytes) -> pa.Table:
+    """The table in such bytes."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

@@ -11,8 +11,8 @@
     schema            the versions of the tables' schema, and the steps between them
     lake              the Delta tables in a directory
     session_settings  settings of a Spark session for a while
-    continuation      checks that a source continues what the tables have
-    update            applies new records to all tables
+    divergence        finds where a source and the tables differ, and takes back what was never committed
+    update            applies new records to all tables, and continues runs that were killed
     upkeep            joins small files, and expires events
 
 `ENTITIES` has the declarations by name. Topics come first, because others need their names.

@@ -6,8 +6,8 @@ declaration. `quorate.pipeline.tables.expressions` has the functions over the co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Collection, Mapping
+from dataclasses import field, replace
 from enum import StrEnum
 
 from quorate.dataclass import dataclass
@@ -95,6 +95,24 @@ class Entity:
     def counters(self) -> frozenset[str]:
         """The columns to which records add."""
         return frozenset(name for rule in self.rules for name in rule.adds)
+
+    def reduced(self, columns: Collection[str]) -> Entity:
+        """The entity with some of its columns only."""
+        return replace(
+            self,
+            columns=tuple([column for column in self.columns if column.name in columns]),
+            rules=tuple(
+                [
+                    replace(rule, values=_chosen(rule.values, columns), adds=_chosen(rule.adds, columns))
+                    for rule in self.rules
+                ]
+            ),
+            derived=_chosen(self.derived, columns),
+        )
+
+
+def _chosen(expressions: Mapping[str, Expression], columns: Collection[str]) -> dict[str, Expression]:
+    return {name: expression for name, expression in expressions.items() if name in columns}
 
 
 VALIDITY = (

@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from quorate.pipeline.directories.files import is_remote
+from quorate.pipeline.spark.delta import check_delta
 from quorate.pipeline.storage.commits import Transaction, commit_of, files_of, versions_of
 from quorate.pipeline.storage.data_files import DataFile, Place
 from quorate.pipeline.tables import ENTITIES
@@ -96,6 +97,8 @@ class Lake:
     """The tables in a directory."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
+        """Raises DeltaVersionError if the session has another Delta."""
+        check_delta(spark)
         self.spark = spark
         self.folder = _absolute(spark, folder.rstrip("/"))
         self._pinned: dict[str, _State] | None = None

@@ -31,8 +31,8 @@ from quorate.pipeline.applying.news import News
 from quorate.pipeline.history.steps import Records
 from quorate.pipeline.lake_source import Extent, Source
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.continuation import Record, continuation
 from quorate.pipeline.tables.declaration import Entity
+from quorate.pipeline.tables.divergence import Record, agreed_progress
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import (
     Changes,
@@ -81,7 +81,7 @@ def update(
         try:
             with lake.pinned():
                 for name in migrate(lake, report):
-                    derive(lake, name, report)
+                    catch_up(lake, name, report)
                 return _update(lake, source, cluster, report, chunk)
         except LakeConflictError as error:
             report(f"{error}; continuing from there")
@@ -93,7 +93,7 @@ def migrate_all(lake: Lake, report: Report) -> None:
     """Brings all tables to the current schema, and computes those anew that need it."""
     migrate(lake, report)
     for cluster in lake.clusters():
-        derive(lake, cluster, report)
+        catch_up(lake, cluster, report)
 
 
 def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chunk: int) -> Applied:
@@ -103,7 +103,7 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
         raise LakeError("the source does not say which cluster it is: give it a name with --cluster")
     applied = lake.applied(EVENTS, name)
     extent = source.extent(applied)
-    progress = continuation(lake, source, name, extent, report)
+    progress = agreed_progress(lake, source, name, extent, report)
     first = at = progress.end
     if first != applied:
         extent = source.extent(first)
@@ -121,11 +121,11 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
                 break
             part, markers = step
             arrival = _arrive(lake, source, name, part, markers, progress._replace(end=at))
-        derive(lake, name, report, arrival=arrival)
+        catch_up(lake, name, report, arrival=arrival)
         at = part.end
         extent = Extent(at, extent.end)
     if at == first:
-        derive(lake, name, report)  # an earlier run may have ended before it
+        catch_up(lake, name, report)  # an earlier run may have ended before it
     return Applied(name, first, at, missing)
 
 
@@ -176,12 +176,12 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
         end = min(extent.end, end + chunk)
 
 
-def derive(
+def catch_up(
     lake: Lake, cluster: str, report: Report, *, every: bool = False, arrival: Arrival | None = None
 ) -> None:
-    """Computes the tables of all entities up to the offset that the events have applied. With `every`, those get a
-    commit, too, that no record affects. `arrival` has the records that were written last. Raises LakeError if the events
-    that a table needs have expired."""
+    """Computes the tables of all entities up to the offset that the events have applied, each from where it is: after an
+    arrival of records, and after a run that was killed. With `every`, those get a commit, too, that no record affects.
+    `arrival` has the records that were written last. Raises LakeError if the events that a table needs have expired."""
     to = lake.progress(EVENTS, cluster)
     progress = {name: lake.progress(name, cluster) for name in ENTITIES}
     behind = {name: found for name, found in progress.items() if found.end < to.end}
@@ -198,7 +198,7 @@ def derive(
         news = News.of(lake, cluster, min([found.end for found in behind.values()]), to, arrival)
         affected = [name for name, found in behind.items() if news.affects(ENTITIES[name], found.end)]
         for names in ([TOPICS.name], [name for name in affected if name != TOPICS.name]):
-            _derive(lake, cluster, {name: progress[name] for name in names if name in affected}, news, to)
+            _compute(lake, cluster, {name: progress[name] for name in names if name in affected}, news, to)
         for name, found in behind.items():
             if name not in affected and (every or to.end - found.end > ADVANCE_AFTER):
                 lake.advance(name, cluster, _target(found, to))
@@ -209,7 +209,7 @@ def _target(progress: Progress, to: Progress) -> Progress:
     return Progress(max(progress.generation, to.generation), to.end)
 
 
-def _derive(lake: Lake, cluster: str, progress: Mapping[str, Progress], news: News, to: Progress) -> None:
+def _compute(lake: Lake, cluster: str, progress: Mapping[str, Progress], news: News, to: Progress) -> None:
     """Computes the rows of some tables that the new events change, and commits them."""
     if not progress:
         return

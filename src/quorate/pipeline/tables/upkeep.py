@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.fold import history_schema
+from quorate.pipeline.spark.delta import RETAIN_HOURS
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files
 from quorate.pipeline.storage.jobs import each
@@ -21,16 +22,13 @@ from quorate.pipeline.tables.events import EVENT_SCHEMA, EVENTS, QUORUM
 from quorate.pipeline.tables.lake import Lake, LakeError, Report, conflicts, statistics
 from quorate.pipeline.tables.schema import known_schemas
 from quorate.pipeline.tables.session_settings import settings
-from quorate.pipeline.tables.update import derive
+from quorate.pipeline.tables.update import catch_up
 
 SMALL_FILE_BYTES: Final = 128 << 20
 """Files below this size are joined."""
 
 _IS_ENDED: Final = "coalesce(get_json_object(stats, '$.nullCount.valid_to_offset'), '1') = '0'"
 """Whether a file has states that have ended only. They are not joined with others, which later runs replace."""
-
-RETAIN_HOURS: Final = 168
-"""How long files are kept that no table refers to any more. A question that has begun before reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +151,5 @@ def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
 def expire(lake: Lake, expiry: Expiry, report: Report) -> None:
     """Removes these events. All other tables are brought up to date before, and keep their rows: the state at any
     offset stays what it was."""
-    derive(lake, expiry.cluster, report, every=True)
+    catch_up(lake, expiry.cluster, report, every=True)
     lake.expire(expiry.cluster, expiry.offset)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from quorate.lazy import lazy_modules
+from quorate.pipeline.spark.delta import RETAIN_HOURS
 from quorate.tools.confirmation import confirm
 from quorate.tools.times import parse_datetime
 
@@ -23,7 +24,6 @@ else:
         "quorate.pipeline.tables", "lake", "schema", "update", "upkeep"
     )
 
-RETAIN_HOURS: Final = 168
 MAX_RETAIN_HOURS: Final = 1_000_000
 """More than a hundred years. Delta's own limit is a number of milliseconds."""
 

@@ -1,10 +1,10 @@
-"""Checks that a source continues the log that a lake has applied, and takes back what was never committed.
+"""Finds where a source and what a lake has applied of it diverge, and takes back what was never committed.
 
 A directory may end in records that its node wrote and that were not committed. The next leader replaces them.
 Two logs that agree in the leader epoch at an offset are equal up to it (Log Matching in Raft), so the first
 offset at which lake and source differ is found by bisection.
 
-How a run that was killed is continued is not decided here, but in `update`, table by table.
+A run that was killed is continued by `update.catch_up`, table by table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report, over
 _COLUMNS: Final = ("offset", "cluster_id", "epoch", "timestamp", "snapshot")
 
 
-def continuation(lake: Lake, source: Source, cluster: str, extent: Extent, report: Report) -> Progress:
-    """The progress from which the source continues. Raises LakeError if it is another log."""
+def agreed_progress(lake: Lake, source: Source, cluster: str, extent: Extent, report: Report) -> Progress:
+    """Takes back what the source does not have, and returns the progress from which it continues. Raises LakeError if it is
+    another log."""
     progress = lake.progress(EVENTS, cluster)
     ahead = max([lake.applied(name, cluster) for name in ENTITIES])
     if ahead > progress.end:

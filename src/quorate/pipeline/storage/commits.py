@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from quorate.pipeline.storage.commit_lock import commit_lock
 from quorate.pipeline.storage.data_files import DataFile
 
 _FILES: Final = (
@@ -34,6 +35,7 @@ class Transaction:
         """`path` is the directory of the table. With an application, the commit sets its progress, and its rows count as
         new. Without one, the commit changes no progress, and readers of the table's changes see no change."""
         self._spark = spark
+        self._path = path
         jvm: Any = spark._jvm
         self._jvm = jvm
         delta = jvm.org.apache.spark.sql.delta
@@ -98,7 +100,8 @@ class Transaction:
             none, none, scala.Option.apply(text), none, none, none, none, none,
         )  # fmt: skip
         done = scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        return int(self._transaction.commit(done, operation))
+        with commit_lock(self._spark, self._path):
+            return int(self._transaction.commit(done, operation))
 
     def _action(self, action: str | Mapping[str, Any]) -> Any:
         text = action if isinstance(action, str) else json.dumps(action)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from quorate.pipeline.directories.files import is_remote
 from quorate.pipeline.spark.delta import check_delta
+from quorate.pipeline.storage.commit_lock import commit_lock
 from quorate.pipeline.storage.commits import Transaction, commit_of, files_of, versions_of
 from quorate.pipeline.storage.data_files import DataFile, Place
 from quorate.pipeline.tables import ENTITIES
@@ -300,10 +301,17 @@ class Lake:
         writer = writer.option("userMetadata", f"{cluster}: expired before offset {offset}")
         self._commit(writer, EVENTS, f"{_EXPIRY}/{cluster}", offset)
 
+    @contextmanager
+    def committing(self, table: str) -> Iterator[None]:
+        """Meanwhile, a command of Spark commits to a table, and no other process does. Raises LakeConflictError where
+        Delta raises one of its errors about concurrent commits."""
+        with conflicts(), commit_lock(self.spark, self.path(table)):
+            yield
+
     def _commit(self, writer: DataFrameWriter, table: str, name: str, version: int) -> None:
         writer = writer.option("txnAppId", name).option("txnVersion", version)
         try:
-            with conflicts():
+            with self.committing(table):
                 writer.save(self.path(table))
         finally:
             self._forget(table)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.fold import history_schema
 from quorate.pipeline.spark.delta import RETAIN_HOURS
+from quorate.pipeline.storage.commit_lock import commit_lock
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files
 from quorate.pipeline.storage.jobs import each
@@ -111,7 +112,8 @@ def compact(lake: Lake, table: str, retain_hours: float) -> None:
         if table in (EVENTS, *ENTITIES):
             _join(lake, table)
         else:
-            lake.spark.sql(f"OPTIMIZE {place}").collect()
+            with commit_lock(lake.spark, lake.path(table)):
+                lake.spark.sql(f"OPTIMIZE {place}").collect()
     wanted = {
         # Delta refuses shorter times unless it is asked to trust the caller.
         "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.tables.lake import Lake, LakeConflictError, conflicts, literal
+from quorate.pipeline.tables.lake import Lake, LakeConflictError, literal
 
 POSITIONS: Final = "topic_positions"
 
@@ -167,7 +167,7 @@ class Positions:
         writer = writer.option("txnAppId", self._application).option("txnVersion", self._revision + 1)
         mark = f"{self._cluster}: {uuid4()}"
         writer = writer.option("userMetadata", mark)
-        with conflicts():
+        with self._lake.committing(POSITIONS):
             writer.save(self._lake.path(POSITIONS))
         # Delta skips a commit with a revision that another run has committed already.
         if not self._has_commit(mark):

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from quorate.pipeline.tables.lake import Lake, conflicts, literal
+from quorate.pipeline.tables.lake import Lake, literal
 from quorate.pipeline.topics.formats import DECODED, REASON, Format
 from quorate.pipeline.topics.positions import APPLICATION, POSITIONS, Position
 from quorate.pipeline.topics.schemas import widened_columns
@@ -87,7 +87,7 @@ class TopicTables:
         present = self._lake.spark.read.format("delta").load(path).schema
         widened = widened_columns(path, present["value"].dataType, self._kind)
         if widened:
-            with conflicts():
+            with self._lake.committing(table):
                 # Readers older than Delta 3.2 do not know tables with this feature.
                 self._alter(path, "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
                 for column, kind in widened.items():
@@ -165,7 +165,7 @@ class TopicTables:
             else:
                 continue
             self._append(table, position, rows.limit(0))
-            with conflicts():
+            with self._lake.committing(table):
                 self._lake.spark.sql(f"DELETE FROM delta.`{path}` WHERE {self._where(position)}")
 
     def _application(self, position: Position) -> str:
@@ -188,7 +188,7 @@ class TopicTables:
         if not self._lake.exists(table):
             kind = table.partition("/")[0]
             writer = writer.option("delta.dataSkippingStatsColumns", _SKIPPING[kind])
-        with conflicts():
+        with self._lake.committing(table):
             writer.save(self._lake.path(table))
 
 

@@ -5,8 +5,9 @@
 The cluster begins with static voters and the features of Kafka 4.0. Its features are upgraded release by release, its
 quorum becomes dynamic, its nodes restart one after the other, the disks of a broker and of the active controller are
 replaced, and a broker is retired. `--victims command` ends the command by SIGKILL at random points, `--kills` times in
-each operation, and runs it again each time. `--victims nodes` ends nodes instead: each time when a step was announced and
-before it is performed, and starts them again some seconds later. At the end every acknowledged record is read.
+each operation, and runs it again each time; a run that came to its end first does not count. `--victims nodes` ends
+nodes instead: each time when a step was announced and before it is performed, and starts them again some seconds later.
+At the end every acknowledged record is read.
 `--kafka 4.4.0` does the same to three nodes of Apache Kafka with both roles.
 """
 
@@ -34,6 +35,8 @@ from tests.support.cluster import wait_for
 
 RELEASES = ("4.0", "4.1", "4.2", "4.3", "4.4")
 OPERATIONS = ("upgrade", "move-to-dynamic-quorum", "rolling-restart", "replace-disk", "decommission")
+COMMANDS = {"upgrade": len(RELEASES) - 1, "replace-disk": 2}
+"""Of the operations that are more than one command. The kills are shared among them."""
 SESSION_S = 9.0
 """broker.session.timeout.ms: a node that is away for longer is fenced."""
 
@@ -121,24 +124,26 @@ class Campaign:
 
     def _kill_the_command(self, words: list[str], outcome: Outcome) -> None:
         """Runs a command to its end. SIGKILL hits it at random points before."""
-        kills = self._kills if outcome.operation != "upgrade" else -(-self._kills // 3)
+        kills = -(-self._kills // COMMANDS.get(outcome.operation, 1))
         is_short = outcome.operation in ("upgrade", "move-to-dynamic-quorum")
-        for _ in range(kills):
+        killed, has_ended = 0, False
+        while killed < kills:
             tool = Tool(*words)
             outcome.runs += 1
-            steps = 0 if self._rng.random() < 0.2 else self._rng.randint(1, 1 if is_short else 3)
-            wait_s = self._rng.uniform(0.0, 0.02 if is_short and steps else 0.3)
-            if not _steps(tool, steps):
-                tool.finish()
-                return
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                tool.process.wait(wait_s)
-            if tool.process.poll() is not None:
-                tool.finish()
-                return
+            # The one step of a short operation takes milliseconds. Most kills come before, so that it is not done at once.
+            is_early = killed < kills - 2 if is_short else self._rng.random() < 0.1
+            steps = 0 if is_early or has_ended else 1
+            wait_s = self._rng.uniform(0.0, 0.005 if is_short and steps else 0.25)
+            is_running = _steps(tool, steps)
+            if is_running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    tool.process.wait(wait_s)
+            if not is_running or tool.process.poll() is not None:
+                words, has_ended = _continuing(words, tool.finish()), True
+                continue  # nobody has interrupted it: whoever runs it again finds nothing left to do
             tool.kill()
-            announced = [e["kind"] for e in tool.events if e["event"] == "step"]
-            outcome.kills.append(announced[-1] if announced else "before the first step")
+            killed += 1
+            outcome.kills.append(_point(tool.events))
             words = _continuing(words, tool.events)
         outcome.runs += 1
         Tool(*words).finish()
@@ -218,6 +223,15 @@ class Campaign:
 def _steps(tool: Tool, count: int) -> bool:
     """Reads events until so many steps were announced. Whether there were as many before the command ended."""
     return not count or any(sum(event["event"] == "step" for event in tool.events) >= count for _ in tool)
+
+
+def _point(events: list[Event]) -> str:
+    """Where a kill has hit: the last step that the command had announced."""
+    announced = [e["kind"] for e in events if e["event"] == "step"]
+    if announced:
+        return f"after {announced[-1]}" if events[-1]["event"] == "done" else str(announced[-1])
+    has_finished = any(e["event"] == "plan" and not e["steps"] for e in events)
+    return "nothing was left to do" if has_finished else "before the first step"
 
 
 def _continuing(words: list[str], events: list[Event]) -> list[str]:

@@ -337,6 +337,17 @@ def quotas_and_credentials(s: Script) -> None:
         alter(f"remove: {label}", entity, (rate, 0.0, True))
     alter("remove: empty name", [("user", "")], (rate, 0.0, True))
     alter("remove: key twice", [("user", user)], (rate, 0.0, True), (rate, 0.0, True))
+    connections, address = "connection_creation_rate", "10.99.99.99"
+    for value in (0.0, -1.0, 1.5, 2.0**31, 7.0):
+        alter(f"connections: {value:g}", [("ip", address)], (connections, value, False))
+    alter("connections: of all", [("ip", None)], (connections, 1e9, False))
+    alter("connections: a key of users", [("ip", address)], (rate, 1000.0, False))
+    alter("connections: unknown key", [("ip", address)], ("zz", 1.0, False))
+    alter("connections: no address", [("ip", "nowhere.invalid")], (connections, 5.0, False))
+    alter("connections: empty name", [("ip", "")], (connections, 5.0, False))
+    alter("connections: ip and user", [("ip", address), ("user", "x")], (connections, 5.0, False))
+    alter("connections: remove", [("ip", address)], (connections, 0.0, True))
+    alter("connections: remove that of all", [("ip", None)], (connections, 0.0, True))
     alter("remove", [("user", user)], (rate, 0.0, True))
     alter("nothing", [("user", user)])
     component = DescribeClientQuotasRequest.ComponentData

@@ -151,6 +151,21 @@ def test_a_record_that_names_an_unknown_topic_is_for_no_entity() -> None:
         (5, None), (6, "one"), (7, "unknown"),
     ]  # fmt: skip
     assert steps(CONFIGS, Records(events), names=names).num_rows == 0
+    # A topic that is created and deleted in one transaction is in no table, but known by its record.
+    created = {
+        "type": ["TOPIC_RECORD"],
+        "topic_name": ["new"],
+        "topic_id": ["unknown"],
+        "effective_offset": [7],
+    }
+    created |= {
+        "position": [6],
+        "timestamp": events["timestamp"][:1],
+        "clear_elr_record": events["clear_elr_record"][3:],
+    }
+    both = pa.concat_tables([events, pa.table(created, schema=events.schema)])
+    [step] = steps(CONFIGS, Records(both), names=names).to_pylist()
+    assert (step["effective_offset"], step["resource_name"]) == (7, "new")
 
 
 def test_a_state_begins_only_if_something_differs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from quorate.pipeline.history.codes import Numbers, codes, flags
 from quorate.pipeline.tables.events import EFFECTIVE
-from quorate.pipeline.tables.expressions import Rows
+from quorate.pipeline.tables.expressions import Rows, whole
 
 TOPIC_ID: Final = "topic_id"
 TOPIC_NAME: Final = "topic_name"
@@ -30,6 +31,14 @@ class TopicNames:
         self._ids, self._names = (topics.column(name).combine_chunks() for name in COLUMNS[:2])
         self._from = topics.column("valid_from_offset").to_numpy()
         self._to = topics.column("valid_to_offset").fill_null(_NEVER).to_numpy()
+        self._created = self._ids, self._names
+
+    def with_created(self, created: pa.Table) -> TopicNames:
+        """Knows the names of topics that some TopicRecords create, too. The table lacks one that is created and deleted in
+        one transaction."""
+        found = copy(self)
+        found._created = whole(created[TOPIC_ID]), whole(created[TOPIC_NAME])
+        return found
 
     def fill(self, rows: Rows, wanted: Collection[str]) -> Rows:
         """The rows, with the wanted columns of `topic_id` and `topic_name` filled in. The name of an id never changes.
@@ -37,9 +46,12 @@ class TopicNames:
         table = rows.table
         if TOPIC_NAME in wanted and table[TOPIC_NAME].null_count:
             name = rows.value(TOPIC_NAME)
-            known = self._names.take(pc.index_in(rows.value(TOPIC_ID), value_set=self._ids))
+            known = [
+                names.take(pc.index_in(rows.value(TOPIC_ID), value_set=ids))
+                for ids, names in ((self._ids, self._names), self._created)
+            ]
             place = table.schema.get_field_index(TOPIC_NAME)
-            table = table.set_column(place, TOPIC_NAME, pc.coalesce(name, known))
+            table = table.set_column(place, TOPIC_NAME, pc.coalesce(name, *known))
         if TOPIC_ID in wanted and table[TOPIC_ID].null_count:
             place = table.schema.get_field_index(TOPIC_ID)
             table = table.set_column(place, TOPIC_ID, self._id_of_name(rows))

@@ -131,6 +131,8 @@ def steps(
     does not exist any more. `names` are needed by entities which need the names of topics."""
     schema = step_schema(entity)
     found = []
+    if names is not None and entity.names_topics:
+        names = names.with_created(records.of("TOPIC_RECORD"))
     for rule in entity.rules:
         rows = Rows(records.of(rule.record))
         if not rows.table.num_rows:

@@ -25,7 +25,7 @@ from quorate.pipeline.spark.jars import Jars
 
 PACKAGES: Final = {
     "pyspark": ("4.1", "4.2"),
-    "pyarrow": ("18", None),
+    "pyarrow": ("19", None),
     "numpy": ("1.26", None),
     "pandas": ("2.2", "3"),
     "matplotlib": ("3.10", None),

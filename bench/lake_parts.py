@@ -29,7 +29,14 @@ from quorate.pipeline.history.steps import Records, columns_read, steps
 from quorate.pipeline.lake_source import DirectorySource, Extent
 from quorate.pipeline.storage.data_files import Place, read_groups, write_file
 from quorate.pipeline.tables import ENTITIES
-from quorate.pipeline.tables.events import EVENTS, MARKERS, SOURCE_COLUMNS, Transactions, to_events
+from quorate.pipeline.tables.events import (
+    EVENT_SCHEMA,
+    EVENTS,
+    MARKERS,
+    SOURCE_COLUMNS,
+    Transactions,
+    to_events,
+)
 from quorate.pipeline.tables.lake import statistics
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -68,7 +75,7 @@ def measure(log: Path, records: int, folder: Path) -> dict[str, float]:
     types = set(pc.unique(events["type"]).to_pylist())
     columns = sorted({path for entity in ENTITIES.values() for path in columns_read(entity, types)})
     with parts.part("read events"):
-        read = pa.concat_tables(list(read_groups(place, file.path, columns, 0, records)))
+        read = pa.concat_tables(list(read_groups(place, file.path, EVENT_SCHEMA, columns, 0, records)))
         found = Records(read)
     names = None
     for name, entity in ENTITIES.items():

@@ -58,7 +58,8 @@ def grown(runs: tuple[Lake, Lake], copied: Callable[[Lake], Lake]) -> Lake:
 
 def data_files(lake: Lake) -> dict[str, int]:
     """The files with rows, in use or not."""
-    return {path.name: len(list(path.glob("cluster=*/*.parquet"))) for path in Path(lake.folder).iterdir()}
+    tables = [path for path in Path(lake.folder).iterdir() if path.is_dir()]
+    return {table.name: len(list(table.glob("cluster=*/*.parquet"))) for table in tables}
 
 
 def without_events(lake: Lake) -> dict[str, list[str]]:

@@ -14,7 +14,6 @@ from pyspark.sql import functions as f
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.fold import history_schema
 from quorate.pipeline.spark.delta import RETAIN_HOURS
-from quorate.pipeline.storage.commit_lock import commit_lock
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files
 from quorate.pipeline.storage.jobs import each
@@ -108,12 +107,12 @@ def compact(lake: Lake, table: str, retain_hours: float) -> None:
     """Joins the small files of a table, and deletes those that it has not referred to for some time. Raises
     LakeConflictError if a run rewrites the same files, and LakeError if a newer release has written the table."""
     place = f"delta.`{lake.path(table)}`"
-    with conflicts():
-        if table in (EVENTS, *ENTITIES):
+    if table in (EVENTS, *ENTITIES):
+        with conflicts():
             _join(lake, table)
-        else:
-            with commit_lock(lake.spark, lake.path(table)):
-                lake.spark.sql(f"OPTIMIZE {place}").collect()
+    else:
+        with lake.committing(table):
+            lake.spark.sql(f"OPTIMIZE {place}").collect()
     wanted = {
         # Delta refuses shorter times unless it is asked to trust the caller.
         "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),

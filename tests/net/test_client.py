@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from typing import Any
 
 import pytest
@@ -176,3 +177,55 @@ def test_a_peer_that_accepts_late_gets_more_time_with_each_attempt() -> None:
         server.close()
 
     run(test)
+
+
+async def frame_from(reader: asyncio.StreamReader) -> bytes:
+    prefix = await reader.readexactly(4)
+    return prefix + await reader.readexactly(int.from_bytes(prefix))
+
+
+def test_a_response_may_be_as_large_as_its_batch() -> None:
+    """With socket.request.max.bytes above 256 MiB, a follower could never fetch a larger batch: it closed the
+    connection and asked again."""
+    size = 300_000_000
+
+    async def test(world: ServedListener) -> None:
+        async def begin_to_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection("127.0.0.1", world.listener.port)
+            back.write(await frame_from(reader))
+            writer.write(await frame_from(there))
+            request = await frame_from(reader)
+            writer.write(struct.pack(">i", size) + request[8:12] + bytes(100))
+            await reader.read()
+            back.close()
+            writer.close()
+
+        server = await asyncio.start_server(begin_to_answer, "127.0.0.1", 0)
+        connection = await Connection.connect("127.0.0.1", server.sockets[0].getsockname()[1])
+        answer = connection.send(MetadataRequest())
+        while not (answer.done() or connection._reader.expected):
+            await asyncio.sleep(0.001)
+        assert (connection._reader.expected, answer.done()) == (size, False)
+        connection.close()
+        with pytest.raises(KafkaConnectionError, match="from this end"):
+            await answer
+        server.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("first", [b"\x15\x03\x03\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n"])
+def test_the_first_response_of_another_protocol_is_refused_at_once(first: bytes) -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await frame_from(reader)
+            writer.write(first.ljust(64, b" "))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        with pytest.raises(KafkaConnectionError, match="not a Kafka listener"):
+            await Connection.connect("127.0.0.1", server.sockets[0].getsockname()[1])
+        server.close()
+
+    in_loop(main())

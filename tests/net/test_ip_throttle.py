@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -136,6 +137,27 @@ def test_an_address_that_is_refused_holds_few_descriptors() -> None:
         done, held = await asyncio.wait(ends, timeout=MAX_DELAY_S / 2)
         assert len(held) == MAX_DELAYED, (len(done), len(held))
         await asyncio.wait_for(asyncio.gather(*ends, return_exceptions=True), MAX_DELAY_S + 5)
+
+    served.run(test)
+
+
+@pytest.mark.usefixtures("loop")
+def test_they_hold_no_more_descriptors_than_connections_may() -> None:
+    """Otherwise the logs find none left: their directory goes offline, and the node stops."""
+
+    async def test(world: ServedListener) -> None:
+        listener = world.listener
+        listener.limits = replace(listener.limits, max_connections=4)
+        listener.ip_throttle.rates.set_limits(0, {})
+        refused = [await world.raw() for _ in range(20)]
+        while listener.accepted < 20:
+            await asyncio.sleep(0.001)
+        assert listener.ip_throttle.delayed == 4
+        listener.ip_throttle.rates.set_limits(2**31 - 1, {})
+        assert await served_one(world)
+        assert (listener.ip_throttle.delayed, len(listener.connections)) == (3, 1)
+        for _, writer in refused:
+            writer.close()
 
     served.run(test)
 

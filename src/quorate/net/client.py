@@ -35,9 +35,10 @@ R = TypeVar("R", bound=Response)
 
 SOFTWARE_NAME = "quorate"
 
-MAX_RESPONSE_BYTES = 256 << 20
-"""A Fetch response may exceed fetch.max.bytes (50 MiB) by one batch of at most socket.request.max.bytes
-(100 MiB)."""
+MAX_FIRST_RESPONSE_BYTES = 256 << 20
+"""The first bytes of TLS (an alert: 336 MiB) and of HTTP would be larger lengths. Later responses have no limit, as in
+Apache Kafka: a Fetch response may exceed fetch.max.bytes by one batch of at most socket.request.max.bytes, and both
+are settings of the peer."""
 
 _MAX_SETUP_TIMEOUT_S = 30.0
 """After each connection that was opened but not set up in time, the next one gets twice the time, up to this
@@ -302,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- frames
 
     def _check_length(self, length: int, head: memoryview) -> None:
-        if not 4 <= length <= MAX_RESPONSE_BYTES:
+        if length < 4 or (length > MAX_FIRST_RESPONSE_BYTES and not self._answers):
             raise ProtocolViolation(
                 f"sent a frame of {length} bytes; this is not a Kafka listener, or not of this protocol"
             )

@@ -98,6 +98,13 @@ class IpThrottle:
         self._delayed[connection] = loop.call_later(delay_s, self._end, connection)
         return True
 
+    def close_first(self) -> None:
+        """Closes the connection that has waited longest, if there is one."""
+        if self._delayed:
+            connection = next(iter(self._delayed))
+            self._delayed.pop(connection).cancel()
+            connection.close()
+
     def close(self) -> None:
         """Closes the connections that wait for their end."""
         for connection, timer in self._delayed.items():

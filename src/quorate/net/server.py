@@ -152,7 +152,8 @@ class Listener:
         limits, address = self.limits, connection.peer_host
         delay_s = self.ip_throttle.rates.record(address, self.loop.time())
         if delay_s:
-            return self.ip_throttle.close_later(connection, delay_s, self.loop)
+            has_room = len(self.connections) + self.ip_throttle.delayed < limits.max_connections
+            return has_room and self.ip_throttle.close_later(connection, delay_s, self.loop)
         here = self._by_address.get(address, 0)
         allowed = limits.max_connections_per_ip_overrides.get(address, limits.max_connections_per_ip)
         if len(self.connections) >= limits.max_connections or here >= allowed:
@@ -163,6 +164,8 @@ class Listener:
                     "[Listener %s] refusing connections from %s: limit reached", self.name, address
                 )
             return False
+        if len(self.connections) + self.ip_throttle.delayed >= limits.max_connections:
+            self.ip_throttle.close_first()  # its descriptors are those of this connection
         self._by_address[address] = here + 1
         self.connections.add(connection)
         self.throttle.accepted(connection, fd, self.loop)

@@ -4,6 +4,7 @@ restarts."""
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from quorate.raft.storage.snapshots.partial import fetched_parts
 from quorate.raft.storage.snapshots.verification import SnapshotVerifier
 from quorate.raft.types import OffsetEpoch
 from quorate.records.batch import build_metadata_batch
-from tests.raft.nodes import Network, Node, dynamic, format_dynamic, leader_of, metadata
+from tests.raft.nodes import Network, Node, dynamic, format_dynamic, leader_of, metadata, sole
 from tests.raft.world import address
 
 CHUNK = 8 << 10
@@ -105,6 +106,41 @@ def test_a_restarted_replica_continues_its_download(tmp_path: Path) -> None:
         assert count(late, ApiKey.FETCH_SNAPSHOT) - before <= (size - kept) // CHUNK + 4
         assert late.machine.values == leader.machine.values
         assert fetched_parts(metadata(tmp_path / "9")) == []
+        await late.stop()
+        await leader.stop()
+        assert not late.fatal
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("uncommitted", [1, 199, 250], ids=["shorter", "as long", "longer"])
+def test_a_replica_killed_before_a_snapshot_replaced_its_later_epoch_drops_that_epoch(
+    tmp_path: Path, uncommitted: int
+) -> None:
+    """Its log ends with records of epoch 2, whose leader no one followed; the snapshot ends in epoch 1."""
+
+    async def main() -> None:
+        leader = await sole(tmp_path / "1", segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
+        await leader.commit(b"a")
+        shutil.copytree(tmp_path / "1", tmp_path / "9")
+        other = await sole(tmp_path / "9")
+        await other.commit(*[b"uncommitted"] * uncommitted)
+        assert other.client.epoch == 2
+        ended = other.client.log.end_offset
+        await other.stop()
+        end = await filled(leader)
+        assert (ended > end.offset, ended == end.offset) == (uncommitted == 250, uncommitted == 199)
+        assert leader.client.log.clean(2, leader.client.high_watermark)
+        for _ in range(2):  # it leads epoch 3
+            await leader.stop()
+            await leader.start()
+            await leader.lead()
+        await leader.commit(b"after")
+        downloaded = metadata(tmp_path / "1") / snapshot_name(end)
+        shutil.copy(downloaded, metadata(tmp_path / "9"))
+        late = await observer(leader.network, tmp_path / "9", 1).start()
+        await late.machine.until(lambda: late.machine.values == leader.machine.values)
+        assert late.client.log.last_epoch == 3
         await late.stop()
         await leader.stop()
         assert not late.fatal

@@ -5,7 +5,7 @@ When the log is opened, the rules of Kafka's `KafkaRaftLog` and `Snapshots` appl
 - Unfinished and deleted snapshots are removed, and those below the log start. The newest incomplete
   download stays, since it may continue.
 - A log that does not begin at offset 0 needs a snapshot at or above its start.
-- If the newest snapshot is ahead of the log, the log restarts after it.
+- If the log does not contain what the newest snapshot contains, the log restarts after it.
 
 Cleaning moves the log start to the next snapshot, and removes the segments and snapshots before it
 (KIP-630).
@@ -128,10 +128,7 @@ class MetadataLog:
             path.unlink(missing_ok=True)
         remove_useless_parts(self._directory, self.end_offset)
         latest = self.latest_snapshot()
-        last_epoch = self._log.latest_epoch or 0
-        if latest is not None and (
-            latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)
-        ):
+        if latest is not None and not self._may_contain(latest):
             verify_file(self._path(latest))  # before its records are removed from the log
             logger.info(
                 "[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest)
@@ -141,6 +138,17 @@ class MetadataLog:
         if earliest is not None and 0 < self.start_offset < earliest.offset <= self.end_offset:
             self._log.high_watermark = earliest.offset  # its first segment may begin earlier
             self._log.increment_log_start_offset(earliest.offset, "snapshot")
+
+    def _may_contain(self, snapshot: OffsetEpoch) -> bool:
+        """Whether the log reaches the end of a snapshot, with no record before it of a later epoch.
+
+        A snapshot is committed, so any other log is uncommitted or old. Kafka keeps the log if its last epoch
+        is the later one. The leader then names the snapshot that is already here, until it has a newer one.
+        """
+        if snapshot.epoch > (self._log.latest_epoch or 0) or snapshot.offset > self.end_offset:
+            return False
+        before = self._log.epochs.epoch_for(snapshot.offset - 1)
+        return before is None or before <= snapshot.epoch
 
     def _restart(self, snapshot: OffsetEpoch) -> None:
         self._log.truncate_fully_and_start_at(snapshot.offset)

@@ -53,6 +53,8 @@ class MetadataLog:
         self.on_commit: Callable[[], None] = lambda: None
         """Called after each batch that the controller has taken as committed."""
         self._commits_at = 0.0
+        self._told = self.leader
+        """What the controller knows of the leader."""
         self._announcements: deque[tuple[LeaderAndEpoch, int]] = deque()
 
     def append(self, epoch: int, values: Sequence[bytes]) -> int:
@@ -82,6 +84,7 @@ class MetadataLog:
     def _commit(self, number: int, leader: LeaderAndEpoch) -> None:
         if leader != self.leader or number <= self.committed:
             return
+        self._tell_of_lost_term()
         while self.committed < number:
             batch = self.batches[self.committed]
             self.committed += 1
@@ -91,6 +94,15 @@ class MetadataLog:
             self.on_commit()
         for broker in self.brokers:
             broker.schedule_delivery()
+
+    def _tell_of_lost_term(self) -> None:
+        """Lets a controller that was paused know that its term has ended, before it gets batches of a later one,
+        as `RaftDelivery` does. It would take them for its own."""
+        told, controller = self._told, self.controller
+        assert controller is not None
+        if told.leader_id is not None and told.epoch < self.leader.epoch:
+            self._told = LeaderAndEpoch(None, self.leader.epoch - 1)
+            controller.listener.on_leader_change(self._told)
 
     def elect(self) -> None:
         """Makes the controller the leader of a new epoch. It is active when its first batch is
@@ -110,6 +122,7 @@ class MetadataLog:
             leader, number = self._announcements.popleft()
             self._commit(number, leader)
             if leader == self.leader:
+                self._told = leader
                 controller.listener.on_leader_change(leader)
                 for broker in self.brokers:
                     broker.leader_changed()

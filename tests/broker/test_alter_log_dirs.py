@@ -166,6 +166,17 @@ def test_a_replica_moves_when_the_controller_has_its_new_directory(moves: Moves)
     assert not (moves.first / "t-0").exists() and moves.futures_on_disk() == []
 
 
+def test_a_reported_directory_is_not_replaced_by_the_old_one(moves: Moves) -> None:
+    """The disk of the replica was replaced, and metadata from before the report still has its old directory.
+    A newer report replaces an older one in the queue, so the controller would not learn of the move."""
+    begin(moves)
+    moves.until(lambda: moves.told == [B])
+    moves.assign(bytes([99]) * 16)
+    assert moves.told == [B]
+    moves.assign(B)
+    moves.until(lambda: moves.current.log_dir == moves.second)
+
+
 def test_the_metadata_without_directories_asks_no_controller(tmp_path: Path) -> None:
     moves = Moves(tmp_path)
     moves.world.replicas.assign_directory = None

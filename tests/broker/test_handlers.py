@@ -23,6 +23,7 @@ from quorate.protocol.messages.list_config_resources import ListConfigResourcesR
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from quorate.records.batch import build_batch
 
 from .fakes import broker, registration
 from .world import Broker, batch_of, image_of, produce, topic_id_of
@@ -238,6 +239,32 @@ def test_offsets_of_very_many_partitions_are_looked_up_in_several_turns(world, m
     assert [part.partition_index for part in answer.topics[0].partitions] == list(range(1000, 1200))
     assert answer.topics[1].partitions[0].offset == 3
     assert counted >= 200
+
+
+def test_a_search_through_very_many_batches_is_made_in_several_turns(world, monkeypatch):
+    """The time index leads to the first of 1,000 batches with equal timestamps, and the next one is later."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    log = world.replicas.partition("t", 0).log
+    for _ in range(1000):
+        log.append_as_leader(build_batch([(None, b"", [], 1000)]), 0, 1000)
+    log.append_as_leader(build_batch([(None, b"", [], 2000)]), 0, 2000)
+    log.high_watermark = 1001
+    part = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=1500)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
+    future = world.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 10)
+    counted = 0
+
+    async def others() -> None:
+        nonlocal counted
+        while True:
+            counted += 1
+            await asyncio.sleep(0)
+
+    task = world.loop.create_task(others())
+    found = world.wait(future, ApiKey.LIST_OFFSETS, 10).topics[0].partitions[0]
+    task.cancel()
+    assert (found.timestamp, found.offset) == (2000, 1000)
+    assert counted >= 9
 
 
 def test_the_latest_offset_by_isolation(tmp_path):

@@ -108,3 +108,30 @@ def test_what_was_found_is_forgotten_with_the_batches(log: PartitionLog) -> None
     assert active.cold_regions(190) == []
     active.truncate_to_position(cut.position, 185)
     assert active.find(190) is None
+
+
+def test_a_long_search_is_made_in_slices(tmp_path: Path) -> None:
+    """The time index has no entry where timestamps do not rise."""
+    log = open_log(tmp_path)
+    for _ in range(950):
+        put(log, b"early", timestamp=NOW)
+    put(log, b"late", timestamp=NOW + 10)
+    scan = timestamp_search.Scan()
+    calls = 1
+    while not log.cold_regions_for_timestamp(NOW + 5, scan) and scan.is_long:
+        calls += 1
+    assert calls == 10
+    assert log.offset_for_timestamp(NOW + 5, scan) == (NOW + 10, 950, 0)
+
+
+def test_a_search_does_not_go_on_in_what_was_written_after_a_truncation(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(300):
+        put(log, b"early", timestamp=NOW)
+    put(log, b"late", timestamp=NOW + 10)
+    scan = timestamp_search.Scan()
+    assert log.cold_regions_for_timestamp(NOW + 5, scan) == [] and scan.is_long
+    log.truncate_to(50)
+    for _ in range(300):
+        put(log, b"later", timestamp=NOW + 20)
+    assert log.offset_for_timestamp(NOW + 5, scan) == (NOW + 20, 50, 0)

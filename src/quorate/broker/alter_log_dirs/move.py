@@ -111,6 +111,11 @@ class LogDirMove:
             return self.partition.log.log_start_offset
         return min(self._saved_start, future.log_start_offset)
 
+    @property
+    def awaits_metadata(self) -> bool:
+        """Whether the new directory was reported to the controller and is not in the metadata yet."""
+        return self.state is ReassignmentState.QUEUED
+
     def truncated(self, offset: int) -> None:
         """Notes that the current log was truncated to `offset`."""
         self._truncate_to = offset if self._truncate_to is None else min(self._truncate_to, offset)

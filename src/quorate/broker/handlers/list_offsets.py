@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.handlers.fetch_steps import READ_AHEAD_ROUNDS, touch
 from quorate.broker.replication.partition import Partition
+from quorate.log.partition.timestamp_search import Scan
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -42,8 +43,9 @@ AT_ONCE = 100
 """Partitions of a request that are looked up in one turn of the event loop, in a millisecond or two."""
 
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
-_Searched = tuple[str, ListOffsetsRequest.ListOffsetsPartition]
-"""A topic, and a partition with a timestamp for which its log is searched."""
+_Searched = tuple[str, ListOffsetsRequest.ListOffsetsPartition, Scan]
+"""A topic, a partition with a timestamp for which its log is searched, and how far it was."""
+_Key = tuple[str, int]
 
 
 class ListOffsetsHandler:
@@ -63,46 +65,66 @@ class ListOffsetsHandler:
             for part in topic.partitions:
                 key = (topic.name, part.partition_index)
                 (twice if key in seen else seen).add(key)
+        scans: dict[_Key, Scan] = {}
         answers = (
-            self._answer(request, version, topic.name, part, (topic.name, part.partition_index) in twice)
+            self._answer(
+                request, version, topic.name, part, (topic.name, part.partition_index) in twice, scans
+            )
             for topic in request.topics
             for part in topic.partitions
         )
         count = sum([len(topic.partitions) for topic in request.topics])
         searched = [
-            (topic.name, part)
+            (topic.name, part, scans.setdefault((topic.name, part.partition_index), Scan()))
             for topic in request.topics
             for part in topic.partitions
-            if part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
+            if (part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP)
+            and (topic.name, part.partition_index) not in twice
         ]
         cold = list(chain.from_iterable(map(self._cold_regions, searched[:AT_ONCE])))
-        if cold or len(searched) > AT_ONCE:
-            return self._answer_cold(request, count, searched, answers)
+        if cold or len(searched) > AT_ONCE or any(scan.is_long for _, _, scan in searched):
+            return self._answer_searched(request, count, searched, answers)
         return self._rounds.answer(count, answers, lambda some: self._response(request, some))
 
-    async def _answer_cold(
+    async def _answer_searched(
         self, request: ListOffsetsRequest, count: int, searched: list[_Searched], answers: Iterator[Answer]
     ) -> ListOffsetsResponse:
-        """Loads what the searches need into the page cache in a thread, then answers."""
-        for _ in range(READ_AHEAD_ROUNDS):
-            cold = list(chain.from_iterable(await self._rounds.collect(map(self._cold_regions, searched))))
+        """Makes long searches in slices, and loads what they need into the page cache in a thread. Then
+        answers."""
+        rounds = slices = 0
+        while rounds < READ_AHEAD_ROUNDS:
+            cold = list(chain.from_iterable(await self._rounds.collect(self._scan(searched))))
             if not cold:
                 break
             try:
                 await self._services.loop.run_in_executor(None, touch, cold)
             except (OSError, EOFError):
                 break  # the search raises the error again
+            before, slices = slices, sum([scan.slices for _, _, scan in searched])
+            rounds = rounds + 1 if slices == before else 0
         response = self._rounds.answer(count, answers, lambda some: self._response(request, some))
         return response if isinstance(response, ListOffsetsResponse) else await response
 
+    def _scan(self, searched: list[_Searched]) -> Iterator[list[FileRegion]]:
+        """Continues each search until the next regions that the page cache does not have, or to its end.
+        Yields after each slice."""
+        for one in searched:
+            while True:
+                cold = self._cold_regions(one)
+                yield cold
+                if cold or not one[2].is_long:
+                    break
+
     def _cold_regions(self, searched: _Searched) -> list[FileRegion]:
         """The regions that a search needs and the page cache does not have."""
-        topic, part = searched
+        topic, part, scan = searched
         log = self._services.replicas.local_log(topic, part.partition_index)
         if log is None:
             return []
         try:
-            return log.cold_regions_for_timestamp(None if part.timestamp == MAX_TIMESTAMP else part.timestamp)
+            if part.timestamp == MAX_TIMESTAMP:
+                return log.cold_regions_for_timestamp(None)
+            return log.cold_regions_for_timestamp(part.timestamp, scan)
         except (OSError, KafkaError):
             return []  # the search raises the error again and handles it
 
@@ -125,6 +147,7 @@ class ListOffsetsHandler:
         topic: str,
         part: ListOffsetsRequest.ListOffsetsPartition,
         is_duplicate: bool,
+        scans: dict[_Key, Scan],
     ) -> Answer:
         answer = Answer(partition_index=part.partition_index)
         try:
@@ -132,7 +155,8 @@ class ListOffsetsHandler:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if part.timestamp < 0 and _SINCE.get(part.timestamp, version + 1) > version:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            self._lookup(request, version, topic, part, answer)
+            scan = scans.get((topic, part.partition_index))
+            self._lookup(request, version, topic, part, answer, scan)
         except KafkaError as error:
             self._services.replicas.handle_storage_failure(error)
             code = error.code
@@ -151,6 +175,7 @@ class ListOffsetsHandler:
         topic: str,
         part: ListOffsetsRequest.ListOffsetsPartition,
         answer: Answer,
+        scan: Scan | None,
     ) -> None:
         partition = self._services.replicas.partition(topic, part.partition_index)
         partition.check_leader(part.current_leader_epoch, only_leader=request.replica_id != _DEBUGGING)
@@ -166,7 +191,7 @@ class ListOffsetsHandler:
             self._check_available(partition, log, from_client)
             found: tuple[int, int, int] | None = (-1, last_fetchable, partition.leader_epoch)
         else:
-            found = _search(log, part.timestamp)
+            found = _search(log, part.timestamp, scan)
             if part.timestamp not in (EARLIEST, EARLIEST_LOCAL) and (
                 found is None or found[1] >= last_fetchable
             ):
@@ -189,7 +214,7 @@ class ListOffsetsHandler:
             )
 
 
-def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
+def _search(log: PartitionLog, timestamp: int, scan: Scan | None) -> tuple[int, int, int] | None:
     """Returns (timestamp, offset, leader epoch) for any timestamp except LATEST."""
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -199,7 +224,7 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
         return -1, -1, -1  # without tiered storage
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp()
-    return log.offset_for_timestamp(timestamp)
+    return log.offset_for_timestamp(timestamp, scan)
 
 
 def routes(services: Services) -> dict[int, Handler]:

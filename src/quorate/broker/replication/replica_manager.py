@@ -198,8 +198,14 @@ class ReplicaManager:
     def _check_directory(
         self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog
     ) -> None:
-        """Reports the directory of a log if the metadata has another one, unless the log moves there."""
-        if self.assign_directory is not None:
+        """Reports the directory of a log if the metadata has another one, unless the log moves there.
+
+        If a move has reported its target, the report of the old directory could replace that one in the queue,
+        and the move would wait forever.
+        """
+        hosted = self.partitions.get((log.topic, partition))
+        moves = hosted is not None and hosted.move is not None and hosted.move.awaits_metadata
+        if self.assign_directory is not None and not moves:
             actual = self.directory_id_of(log.log_dir)
             future = self.logs.futures.get(log.topic, partition)
             if actual != assigned and (future is None or self.directory_id_of(future.log_dir) != assigned):

@@ -43,6 +43,11 @@ class Move(Protocol):
         """The log start offset of the future log."""
         ...
 
+    @property
+    def awaits_metadata(self) -> bool:
+        """Whether the new directory was reported to the controller and is not in the metadata yet."""
+        ...
+
     def truncated(self, offset: int) -> None:
         """Notes that the current log was truncated to `offset`."""
         ...

@@ -19,6 +19,7 @@ from quorate.log.partition.producer_state import AppendOrigin, ProducerState, Pr
 from quorate.log.partition.producer_state_manager import apply_updates
 from quorate.log.partition.results import AppendInfo, FetchData, NewBatch
 from quorate.log.partition.retention import RETENTION_RULES
+from quorate.log.partition.timestamp_search import FoundRecord, Scan
 from quorate.log.scheduler import InlineScheduler, Scheduler
 from quorate.log.segment.segment import Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -276,10 +277,9 @@ class PartitionLog:
             return []
         return self._log.cold_regions(offset)
 
-    def cold_regions_for_timestamp(self, timestamp: int | None) -> list[FileRegion]:
-        """The same for a search by timestamp, None for the greatest one."""
-        log = self._log
-        return timestamp_search.cold_regions(log.segments, self._log_start, timestamp) if log.exists else []
+    def cold_regions_for_timestamp(self, timestamp: int | None, scan: Scan | None = None) -> list[FileRegion]:
+        """The same for a search by timestamp, None for the greatest one (`timestamp_search`)."""
+        return timestamp_search.cold_regions(self._log.segments, self._log_start, timestamp, scan)
 
     def read(
         self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
@@ -312,12 +312,12 @@ class PartitionLog:
         with self._log.disk_access("reading from"):
             return self._producer_state.aborted_transactions(from_offset, to_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> timestamp_search.FoundRecord | None:
+    def offset_for_timestamp(self, timestamp: int, scan: Scan | None = None) -> FoundRecord | None:
         """The first record with a timestamp of at least `timestamp` ms. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
-            return timestamp_search.find_timestamp(self._log, self._log_start, timestamp)
+            return timestamp_search.find_timestamp(self._log, self._log_start, timestamp, scan)
 
-    def offset_of_max_timestamp(self) -> timestamp_search.FoundRecord | None:
+    def offset_of_max_timestamp(self) -> FoundRecord | None:
         """The first record with the greatest timestamp. Raises LogDirFailure."""
         with self._log.disk_access("searching"):
             return timestamp_search.find_max_timestamp(self._log)

@@ -11,26 +11,24 @@ from operator import attrgetter
 from typing import Protocol
 
 from quorate.log.config import MAX_RECORD_BYTES, LogConfig
+from quorate.log.segment.header_scan import ColdError, read_warm
 from quorate.log.segment.segment import Segment
 from quorate.protocol.file_region import FileRegion
 from quorate.protocol.page_cache import resident_bytes
-from quorate.records.batch import (
-    BATCH_OVERHEAD,
-    BatchHeader,
-    decode_records,
-    parse_header,
-    records_section,
-)
+from quorate.records.batch import BatchHeader, decode_records, records_section
 from quorate.records.compression import Compression
 from quorate.records.record import Record
 from quorate.records.scan import walk_sizes
 from quorate.records.validate import check_record_size
 
-_MAX_COLD_BATCHES = 100
-"""Batches that are looked at for cold pages. The index leads to some before the one that is searched."""
+_SLICE_BATCHES = 100
+"""Batches whose headers are read at once. The index mostly leads to some before the one that is searched."""
 
 _READ_AHEAD_BYTES = 16 << 10
 """Bytes that a search reads at once for the headers of batches."""
+
+_LONG_READ_AHEAD_BYTES = 1 << 20
+"""The same in a scan of more than one slice, which reads all of them."""
 
 FoundRecord = tuple[int, int, int]
 """Timestamp in ms, offset, leader epoch."""
@@ -43,25 +41,62 @@ class SearchedLog(Protocol):
     segments: list[Segment]
 
 
-def find_timestamp(log: SearchedLog, log_start: int, timestamp: int) -> FoundRecord | None:
-    """The first record with at least this timestamp. Raises OSError, CorruptRecordError,
-    InvalidRecordError."""
+class Scan:
+    """How far a search by timestamp has come, so that it can be made in slices.
+
+    The time index has an entry where the greatest timestamp so far rises. If the timestamps of many batches
+    are equal or fall, a search reads the headers of all of them, a microsecond for each.
+    """
+
+    __slots__ = ("_cuts", "_position", "_segment", "is_long", "slices")
+
+    def __init__(self) -> None:
+        self.is_long = False
+        """Whether batches remain to be scanned before the search can be completed in a slice."""
+        self.slices = 0
+        """The slices that ended before the batch was found. It rises as long as the scan makes progress."""
+        self._segment: Segment | None = None
+        self._position = self._cuts = 0
+
+    def position(self, segment: Segment) -> int | None:
+        """The position before which no batch of the segment is the one searched for, or None if it was not
+        scanned, or was truncated since."""
+        return self._position if segment is self._segment and segment.cuts == self._cuts else None
+
+    def reached(self, segment: Segment, position: int) -> None:
+        """Notes that no batch before `position` is the one searched for."""
+        self._segment, self._position, self._cuts = segment, position, segment.cuts
+        self.slices += 1
+        self.is_long = True
+
+
+def find_timestamp(
+    log: SearchedLog, log_start: int, timestamp: int, scan: Scan | None = None
+) -> FoundRecord | None:
+    """The first record with at least this timestamp. `scan`: what `cold_regions` has scanned for it. Raises
+    OSError, CorruptRecordError, InvalidRecordError."""
     limit = log.config.max_decompressed_message_bytes
     for segment in _above(log.segments, log_start):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            found = _find_in_segment(segment, log_start, timestamp, limit)
+            position = None if scan is None else scan.position(segment)
+            found = _find_in_segment(segment, log_start, timestamp, limit, position)
             if found is not None:  # None if all such records of the segment are below the log start
                 return found
     return None
 
 
-def cold_regions(segments: Sequence[Segment], log_start: int, timestamp: int | None) -> list[FileRegion]:
+def cold_regions(
+    segments: Sequence[Segment], log_start: int, timestamp: int | None, scan: Scan | None = None
+) -> list[FileRegion]:
     """The regions that a search for `timestamp`, or for the greatest one if it is None, would read from the
     disk, because they are not in the page cache.
 
-    Called again after the regions were read ahead, it returns the next ones. Raises OSError,
-    CorruptRecordError.
+    Called again after the regions were read ahead, it returns the next ones. With `scan`, each call also
+    scans a slice of the batches: while `scan.is_long` is set afterwards, further calls are needed. Raises
+    OSError, CorruptRecordError.
     """
+    if scan is not None:
+        scan.is_long = False
     cold: list[FileRegion] = []
     for segment in segments:
         if segment.size and segment.max_timestamp is None:
@@ -74,7 +109,7 @@ def cold_regions(segments: Sequence[Segment], log_start: int, timestamp: int | N
         )
     for segment in _above(segments, log_start):
         if segment.size and segment.largest_timestamp() >= timestamp:
-            found = segment.cold_time_index() or _cold_in_segment(segment, log_start, timestamp)
+            found = segment.cold_time_index() or _cold_in_segment(segment, log_start, timestamp, scan)
             if found is not None:
                 return found
     return []
@@ -85,32 +120,36 @@ def _above(segments: Sequence[Segment], log_start: int) -> Sequence[Segment]:
     return segments[max(bisect_right(segments, log_start, key=attrgetter("base_offset")) - 1, 0) :]
 
 
-def _cold_in_segment(segment: Segment, log_start: int, timestamp: int) -> list[FileRegion] | None:
+def _cold_in_segment(
+    segment: Segment, log_start: int, timestamp: int, scan: Scan | None
+) -> list[FileRegion] | None:
     """The same in one segment, or None if the search goes on in the next one."""
-    found, offset = segment.time_index().lookup(timestamp)
-    if found >= 0 and offset > log_start:
-        cold = segment.cold_regions(offset)
-    else:
-        cold = segment.cold_regions(log_start)
-    if cold:
-        return cold
+    position = None if scan is None else scan.position(segment)
+    read_ahead = _READ_AHEAD_BYTES if position is None else _LONG_READ_AHEAD_BYTES
+    if position is None:
+        found, offset = segment.time_index().lookup(timestamp)
+        if found >= 0 and offset > log_start:
+            cold = segment.cold_regions(offset)
+        else:
+            cold = segment.cold_regions(log_start)
+        if cold:
+            return cold
+        position = segment.start_for_timestamp(timestamp, log_start)
     file = segment.file()
-    position = segment.start_for_timestamp(timestamp, log_start)
-    for _ in range(_MAX_COLD_BATCHES):
-        length = segment.size - position
-        if length < BATCH_OVERHEAD:
-            return None
-        header = FileRegion(file, position, min(_READ_AHEAD_BYTES, length))
-        if resident_bytes(file.fileno(), position, header.length) < header.length:
-            return [header]
-        batch = parse_header(segment.read(position, BATCH_OVERHEAD))
-        if batch.max_timestamp >= timestamp and batch.last_offset >= log_start:
-            size = min(batch.size_bytes, length)
-            if resident_bytes(file.fileno(), position, size) < size:
-                return [FileRegion(file, position, size)]
-            break
-        position += batch.size_bytes
-    return []
+    try:
+        for number, (batch, at) in enumerate(segment.headers(position, segment.size, read_warm)):
+            if number == _SLICE_BATCHES:
+                if scan is not None:
+                    scan.reached(segment, at)
+                return []
+            if batch.max_timestamp >= timestamp and batch.last_offset >= log_start:
+                size = batch.size_bytes
+                is_cold = resident_bytes(file.fileno(), at, size) < size
+                return [FileRegion(file, at, size)] if is_cold else []
+    except ColdError as e:
+        at = e.region.position
+        return [FileRegion(file, at, min(read_ahead, segment.size - at))]
+    return None
 
 
 def _records(batch: bytes, header: BatchHeader, limit: int) -> Iterable[Record]:
@@ -129,8 +168,11 @@ def _limited(records: list[Record], sizes: Iterator[int], limit: int) -> Iterato
         yield record
 
 
-def _find_in_segment(segment: Segment, log_start: int, timestamp: int, limit: int) -> FoundRecord | None:
-    position = segment.start_for_timestamp(timestamp, log_start)
+def _find_in_segment(
+    segment: Segment, log_start: int, timestamp: int, limit: int, position: int | None
+) -> FoundRecord | None:
+    if position is None:
+        position = segment.start_for_timestamp(timestamp, log_start)
     for header, at in segment.headers(position, segment.size):
         if header.max_timestamp < timestamp or header.last_offset < log_start:
             continue

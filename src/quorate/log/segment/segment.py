@@ -58,6 +58,7 @@ class Segment:
         "_txn_index",
         "base_offset",
         "created_ms",
+        "cuts",
         "first_timestamp",
         "has_txn_index",
         "last_modified_ms",
@@ -85,6 +86,8 @@ class Segment:
         self.max_timestamp: int | None = None  # None until it is read from the time index
         self.offset_of_max_timestamp = base_offset
         self.has_txn_index = False
+        self.cuts = 0
+        """How often batches were removed. A scan that waited may go on where it was if there were none."""
         self._files = files
         self._index_interval = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
@@ -322,6 +325,7 @@ class Segment:
     def truncate_to_position(self, position: int, offset: int) -> None:
         """Cuts the file before the batch that begins at `position` with `offset`. Raises OSError."""
         self._located = None
+        self.cuts += 1
         offset_index, time_index = self.offset_index(), self.time_index()
         os.ftruncate(self.file().fileno(), position)
         self.size = position

@@ -1,4 +1,5 @@
-"""Limits the rate at which one IP address opens connections (KIP-612, client quota `connection_creation_rate`).
+"""Limits the rate at which one IP address opens connections (KIP-612, client quota
+`connection_creation_rate`).
 
 A connection above the rate is not read. It is closed after the time by which its address is ahead, at most
 one second later, as in Apache Kafka: a client that connects again at once is slowed down.
@@ -45,8 +46,8 @@ class IpRates:
         """The time of the last connection of each of them."""
 
     def set_limits(self, default: int, limits: Mapping[str, int]) -> None:
-        """Changes the limits, in connections per second. `default` is for the addresses that `limits` does not have.
-        What was recorded before still counts."""
+        """Changes the limits, in connections per second. `default` is for the addresses that `limits` does
+        not have. What was recorded before still counts."""
         self._default, self._limits = default, limits
 
     def record(self, address: str, now: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from quorate.broker.handlers import fetch as fetch_handler
+from quorate.broker.replication import log_reader
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
@@ -35,10 +37,10 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     broker.close()
 
 
-def unsent(broker: Broker, partitions: list[int]) -> dict[int, Any]:
+def unsent(broker: Broker, partitions: list[int], **limits: int) -> dict[int, Any]:
     """The records of a response, by partition, as they wait for a slow reader."""
     context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
-    answer = broker.handlers[int(ApiKey.FETCH)](context, fetch("t", *[(i, 0) for i in partitions]))
+    answer = broker.handlers[int(ApiKey.FETCH)](context, fetch("t", *[(i, 0) for i in partitions], **limits))
     if asyncio.iscoroutine(answer):
         answer = broker.loop.run_until_complete(answer)
     parts = answer.responses[0].partitions
@@ -74,3 +76,42 @@ def test_a_reader_gets_all_partitions_in_several_responses(one: Broker) -> None:
             left.remove(i)
     assert found == {i: b"v%d" % i for i in range(PARTITIONS)}
     assert any(slow.values())
+
+
+@pytest.mark.parametrize("one", ["small"], indirect=True)
+def test_a_response_that_is_copied_to_memory_is_bounded(one: Broker) -> None:
+    batch = batch_of(b"x" * 100_000)
+    for _ in range(30):
+        one.ask(produce("t", (0, batch)))
+    held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
+    assert one.files.is_exhausted
+    limits = {"max_bytes": 1 << 30, "partition_bytes": 1 << 30}
+    parts = unsent(one, [0], **limits)[0]
+    assert all(isinstance(part, bytes) for part in parts)
+    assert 1 << 19 < sum(map(len, parts)) <= 1 << 20
+    one.files.limit = len(held) + 10
+    assert not one.files.is_exhausted and sum(map(len, unsent(one, [0], **limits)[0])) > 3_000_000
+
+
+@pytest.mark.parametrize("one", ["small"], indirect=True)
+def test_a_response_that_is_copied_to_memory_has_one_batch_however_large(
+    one: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "MAX_COPIED_BYTES", 10)
+    one.ask(produce("t", (0, batch_of(b"more"))))
+    held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
+    assert held and one.files.is_exhausted
+    assert values_in(b"".join(unsent(one, [0])[0])) == [b"v0"]
+
+
+@pytest.mark.parametrize("one", ["small"], indirect=True)
+def test_a_file_that_is_too_short_to_be_copied_is_a_storage_error(one: Broker) -> None:
+    held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
+    assert held and one.files.is_exhausted
+    log = one.replicas.local_log("t", 0)
+    assert log is not None
+    os.truncate(next(log.dir.glob("*.log")), 10)
+    context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
+    answer = one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0)))
+    (part,) = answer.responses[0].partitions
+    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR

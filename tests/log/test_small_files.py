@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -215,7 +216,7 @@ def test_the_cache_keeps_to_its_limit_and_drops_the_least_used(tmp_path: Path) -
     assert files.get(paths[0]) is a
     files.get(paths[2], create=True)
     assert len(files) == 2 and paths[1] not in files and paths[0] in files
-    assert files.get(paths[1]) is not b
+    assert files.get(paths[1]) is b  # still in use
 
 
 def test_files_in_use_take_their_descriptors_from_the_cache(tmp_path: Path) -> None:
@@ -230,6 +231,28 @@ def test_files_in_use_take_their_descriptors_from_the_cache(tmp_path: Path) -> N
     assert files.is_exhausted
     used.clear()
     assert not files.is_exhausted
+
+
+def test_an_evicted_file_that_is_still_in_use_is_not_opened_again(tmp_path: Path) -> None:
+    files = OpenFiles(32)
+    paths = [str(tmp_path / str(i)) for i in range(32)]
+    used = [files.get(path, create=True) for path in paths]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for i in range(20):
+        files.get(str(tmp_path / f"other{i}"), create=True)
+    assert paths[0] not in files
+    assert [files.get(path) for path in paths] == used
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 16
+
+
+def test_a_forgotten_file_that_is_still_in_use_is_opened_again(tmp_path: Path) -> None:
+    files, path = OpenFiles(8), str(tmp_path / "a")
+    for forget in (files.forget, lambda _: files.forget_under(str(tmp_path)), lambda _: files.close()):
+        used = files.get(path, create=True)
+        forget(path)
+        Path(path).rename(path + ".deleted")
+        assert files.get(path, create=True) is not used
+        assert os.fstat(used.fileno()).st_ino != os.fstat(files.get(path).fileno()).st_ino
 
 
 def test_forgetting_a_directory_forgets_only_its_files(tmp_path: Path) -> None:

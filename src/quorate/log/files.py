@@ -1,8 +1,8 @@
 """A bounded cache of open files for all logs, and durable writes of small files.
 
 Ten thousand partitions do not need ten thousand descriptors. A descriptor is closed when the last
-reference to its `OpenFile` goes: that of the cache, or of a `FileRegion` that is being sent. An eviction
-therefore closes no file under a running `sendfile`.
+reference to its `OpenFile` goes: that of the cache, or of a `FileRegion` that is being sent.
+An eviction therefore closes no file under a running `sendfile`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
@@ -28,32 +29,34 @@ DEFAULT_LIMIT = 2048
 rest."""
 
 
-_KEPT = 16
-"""Files that the cache keeps while the descriptors of others are in use: what one append needs, and more."""
+_MIN_CACHED = 16
+"""Files that the cache keeps when files that it has evicted, and that are in use, take all other descriptors.
+It is more than one append needs."""
 
 
 class OpenFile:
     """A descriptor, which is closed when the last reference to this object goes."""
 
-    __slots__ = ("_descriptors", "_fd", "path")
+    __slots__ = ("__weakref__", "_fd", "path")
 
     def __init__(self, fd: int, path: str = "", descriptors: set[int] | None = None) -> None:
         """`descriptors` contains the descriptor until it is closed."""
         self._fd = fd
         self.path = path
-        self._descriptors = descriptors
         if descriptors is not None:
             descriptors.add(fd)
+        # No `__del__`: a weak reference could still return the object while that runs. When this function
+        # runs, all weak references are dead, so no thread can get a descriptor that is about to be closed.
+        weakref.finalize(self, _close, fd, descriptors).atexit = False
 
     def fileno(self) -> int:
         return self._fd
 
-    def __del__(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            if self._descriptors is not None:  # before another thread can get the number
-                self._descriptors.discard(fd)
-            os.close(fd)
+
+def _close(fd: int, descriptors: set[int] | None) -> None:
+    if descriptors is not None:  # before another thread can get the number
+        descriptors.discard(fd)
+    os.close(fd)
 
 
 class OpenFiles:
@@ -61,17 +64,20 @@ class OpenFiles:
     flushes, because each step is atomic.
 
     Evicted files that are being sent to slow readers stay open. They count, so the cache then holds fewer.
+    `get` returns them again, so that a file takes one descriptor however often it is evicted.
     """
 
-    __slots__ = ("_descriptors", "_files", "limit")
+    __slots__ = ("_descriptors", "_files", "_open", "limit")
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         if limit < 1:
             raise ValueError(f"the open-file cache needs room for one file, not {limit}")
         self.limit = limit
         self._files: OrderedDict[str, OpenFile] = OrderedDict()
+        self._open: weakref.WeakValueDictionary[str, OpenFile] = weakref.WeakValueDictionary()
+        """The files of the cache, and those that were evicted and are still in use."""
         self._descriptors: set[int] = set()
-        """Those of the cache, and those that were evicted and are still in use."""
+        """Those of `_open`, and those of files that were forgotten and are still in use."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -87,16 +93,20 @@ class OpenFiles:
             except KeyError:  # evicted by the other thread
                 pass
             return found
+        found = self._open.get(path)
+        if found is not None:  # evicted, and still in use
+            self._files[path] = found
+            return found
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         opened = OpenFile(os.open(path, flags, 0o644), path, self._descriptors)
-        self._files[path] = opened
+        self._files[path] = self._open[path] = opened
         if len(self._descriptors) > self.limit:
             self._evict()
         return opened
 
     def _evict(self) -> None:
         """Evicts the files that were used least recently, until the limit holds or few are left."""
-        files, kept = self._files, min(_KEPT, self.limit)
+        files, kept = self._files, min(_MIN_CACHED, self.limit)
         while len(files) > kept and len(self._descriptors) > self.limit:
             try:
                 files.popitem(last=False)
@@ -105,15 +115,19 @@ class OpenFiles:
 
     def forget(self, path: str) -> None:
         """Removes a file from the cache, before it is renamed or removed."""
+        self._open.pop(path, None)  # first, or another thread could bring the file back from there
         self._files.pop(path, None)
 
     def forget_under(self, directory: str) -> None:
         """Removes all files of a directory from the cache."""
         prefix = directory + os.sep
-        for path in [path for path in self._files if path.startswith(prefix)]:
-            del self._files[path]
+        for reference in self._open.valuerefs():
+            opened = reference()
+            if opened is not None and opened.path.startswith(prefix):
+                self.forget(opened.path)
 
     def close(self) -> None:
+        self._open.clear()
         self._files.clear()
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
-"""Limits the rate at which one IP address opens connections (KIP-612, client quota `connection_creation_rate`).
+"""Limits the rate at which one IP address opens connections (KIP-612, client quota
+`connection_creation_rate`).
 
-A connection above the rate is not read. It is closed after the time by which its address is ahead, at most one second
-later, as in Apache Kafka: a client that connects again at once is slowed down.
+A connection above the rate is not read. It is closed after the time by which its address is ahead, at most
+one second later, as in Apache Kafka: a client that connects again at once is slowed down.
 """
 
 from __future__ import annotations
@@ -16,49 +17,50 @@ from quorate.net.limits import UNLIMITED
 from quorate.net.sampled_rate import SampledRate
 
 MAX_DELAYED = 64
-"""Connections of a listener that are open until their delay is over. Further ones are closed at once: an address that
-is refused must not use up the descriptors of the node."""
+"""The limit for connections of a listener that are open until their delay is over. Further ones are closed
+at once: an address that is refused must not use up the descriptors of the node."""
 
 
-class Refused(Protocol):
+class DelayedConnection(Protocol):
     """A connection that is above the rate of its address."""
 
     def hold(self, held: bool) -> None:
-        """Stops reading."""
+        """Stops to read requests, or continues."""
         ...
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, without an answer to its requests."""
         ...
 
 
 class IpRates:
-    """The rates of all addresses, at the listeners of one role together. Pure: the time is an argument, in monotonic
-    seconds."""
+    """The rates of all addresses, at the listeners of one role together. Pure: the time is an argument, in
+    monotonic seconds."""
 
     def __init__(self) -> None:
         self._default = UNLIMITED
-        self._of: Mapping[str, int] = {}
+        self._limits: Mapping[str, int] = {}
         self._rates: OrderedDict[str, SampledRate] = OrderedDict()
         """Of the addresses that have a limit, in the order of their last connections."""
-        self._last: dict[str, float] = {}
+        self._last_at: dict[str, float] = {}
+        """The time of the last connection of each of them."""
 
-    def set_limits(self, default: int, of: Mapping[str, int]) -> None:
-        """Changes the limits, in connections per second. `default` is for the addresses that `of` does not have. What
-        was recorded before still counts."""
-        self._default, self._of = default, of
+    def set_limits(self, default: int, limits: Mapping[str, int]) -> None:
+        """Changes the limits, in connections per second. `default` is for the addresses that `limits` does
+        not have. What was recorded before still counts."""
+        self._default, self._limits = default, limits
 
     def record(self, address: str, now: float) -> float:
-        """Counts a connection, unless it is above the rate. Returns the seconds after which it is to be closed, 0.0 if
-        it may stay."""
-        limit = self._of.get(address, self._default)
+        """Counts a connection, unless it is above the rate. Returns the seconds after which it is to be
+        closed, 0.0 if it may stay."""
+        limit = self._limits.get(address, self._default)
         if limit >= UNLIMITED:
             return 0.0
         rate = self._rates.get(address)
         if rate is None:
             rate = self._rates[address] = SampledRate(WINDOWS, WINDOW_S)
         self._rates.move_to_end(address)
-        self._last[address] = now
+        self._last_at[address] = now
         self._forget(now)
         rate.record(1, now)
         delay_s = min(rate.excess_s(limit, now), MAX_DELAY_S)
@@ -72,8 +74,8 @@ class IpRates:
 
     def _forget(self, now: float) -> None:
         """Forgets the addresses all of whose windows are over."""
-        while (oldest := next(iter(self._rates))) and now - self._last[oldest] > (WINDOWS + 1) * WINDOW_S:
-            del self._rates[oldest], self._last[oldest]
+        while (oldest := next(iter(self._rates))) and now - self._last_at[oldest] > (WINDOWS + 1) * WINDOW_S:
+            del self._rates[oldest], self._last_at[oldest]
 
 
 class IpThrottle:
@@ -82,16 +84,18 @@ class IpThrottle:
     def __init__(self) -> None:
         self.rates = IpRates()
         """The listeners of a role share one."""
-        self._delayed: dict[Refused, asyncio.TimerHandle] = {}
+        self._delayed: dict[DelayedConnection, asyncio.TimerHandle] = {}
 
     @property
     def delayed(self) -> int:
         """The number of connections that wait for their end."""
         return len(self._delayed)
 
-    def close_later(self, connection: Refused, delay_s: float, loop: asyncio.AbstractEventLoop) -> bool:
-        """Keeps a connection open for a time without reading it. Returns False if too many are: then it has to be
-        closed at once."""
+    def close_later(
+        self, connection: DelayedConnection, delay_s: float, loop: asyncio.AbstractEventLoop
+    ) -> bool:
+        """Keeps a connection open for a time without reading it. Returns False if too many are: then it has
+        to be closed at once."""
         if len(self._delayed) >= MAX_DELAYED:
             return False
         connection.hold(True)
@@ -112,6 +116,6 @@ class IpThrottle:
             connection.close()
         self._delayed.clear()
 
-    def _end(self, connection: Refused) -> None:
+    def _end(self, connection: DelayedConnection) -> None:
         del self._delayed[connection]
         connection.close()

@@ -35,8 +35,8 @@ class ConnectionLimits:
 
     max_idle_s: float = 600.0
     """`connections.max.idle.ms`: a connection is closed after this time without a byte of a request or of a
-    response, also while a request waits for its answer. It may wait for weeks, and whether its client still
-    exists is not known while the connection is not read. A consumer may stop reading for minutes while its
+    response, also while a request waits for its answer. That may take weeks, and while the connection is not
+    read, nobody knows whether its client still exists. A consumer may stop reading for minutes while its
     application is busy."""
 
     first_request_s: float = FIRST_REQUEST_S

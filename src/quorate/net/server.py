@@ -147,8 +147,9 @@ class Listener:
         return self._number
 
     def accept(self, connection: ServerConnection, fd: int) -> bool:
-        """Adds a new connection, whose descriptor is `fd`. Returns False if it must be closed, since a limit of
-        connections is reached. One above the rate of its address is not added, and closed later."""
+        """Adds a new connection, whose descriptor is `fd`. Returns False if it must be closed now, since a
+        limit of connections is reached. One above the rate of its address is not added. It is closed later,
+        or now if `MAX_DELAYED` such connections are open."""
         limits, address = self.limits, connection.peer_host
         delay_s = self.ip_throttle.rates.record(address, self.loop.time())
         if delay_s:

@@ -92,7 +92,7 @@ class NodeLimits:
         if image.client_quotas is self._quotas:
             return
         self._quotas = image.client_quotas
-        default, of = UNLIMITED, dict[str, int]()
+        default, limits = UNLIMITED, dict[str, int]()
         for entity, values in image.client_quotas.entities.items():
             [(kind, name), *_] = entity
             rate = values.get(IP_CONNECTION_RATE)
@@ -101,12 +101,15 @@ class NodeLimits:
             if name is None:
                 default = int(rate)
             elif (address := _address(name)) is not None:
-                of[address] = int(rate)
+                limits[address] = int(rate)
             else:  # a controller of Apache Kafka takes host names
-                text = "[KafkaRaftServer nodeId=%d] Ignoring the client quota of ip %s: host names are not resolved"
-                logger.warning(text, self._config.node_id, name)
+                logger.warning(
+                    "[KafkaRaftServer nodeId=%d] Ignoring the client quota of ip %s: host names are not resolved",
+                    self._config.node_id,
+                    name,
+                )
         for rates in (self._ips_of_brokers, self._ips_of_controllers):
-            rates.set_limits(default, of)
+            rates.set_limits(default, limits)
 
 
 def _address(name: str) -> str | None:

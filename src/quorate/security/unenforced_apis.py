@@ -23,8 +23,8 @@ def refuse_acls() -> NoReturn:
 
 
 def refuse_quotas(request: Any) -> None:
-    """Raises UNSUPPORTED_VERSION if an AlterClientQuotasRequest sets a quota of a user or a client id. It may remove
-    them, and set the rate of new connections of an IP address."""
+    """Raises UNSUPPORTED_VERSION if an AlterClientQuotasRequest sets a quota of a user or a client id. It may
+    remove them, and set the rate of new connections of an IP address."""
     unenforced = [entry for entry in request.entries if not _is_of_address(entry)]
     if any(not op.remove for entry in unenforced for op in entry.ops):
         raise KafkaError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators import runtime
+from quorate.broker.coordinators import runtime, shard_loading
 from quorate.broker.coordinators.group import service
 from quorate.net import turns
 from quorate.protocol.api import REGISTRY, ApiKey
@@ -308,6 +308,7 @@ async def test_the_sessions_of_many_groups_expire_in_several_turns(monkeypatch: 
     """They expire at once if a coordinator restarts without its clients. With 10,000 groups the event loop
     stood still for ten seconds, and the broker was fenced."""
     monkeypatch.setattr(runtime, "TIMER_SLICE_S", 0.0)
+    monkeypatch.setattr(shard_loading, "LOAD_SLICE_S", 0.0)
     async with World() as w:
         groups = [f"g{i}" for i in range(200)]
         for group in groups:

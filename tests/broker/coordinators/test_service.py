@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators import loader, runtime
+from quorate.broker.coordinators import loader, shard_loading
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.local_log import LocalLog
 from quorate.protocol.api import ApiKey
@@ -201,7 +201,7 @@ async def test_a_load_that_fails_begins_again_without_an_election(
     async def fails(*_: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(runtime, "RETRY_MIN_S", 0.01)
+    monkeypatch.setattr(shard_loading, "RETRY_MIN_S", 0.01)
     async with World() as w:
         assert (
             not (await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)).topics[0].partitions[0].error_code
@@ -230,16 +230,38 @@ async def test_a_load_that_cannot_begin_again_for_lack_of_memory_is_tried_later(
         raise MemoryError
 
     tried: list[None] = []
-    monkeypatch.setattr(runtime, "RETRY_MIN_S", 0.01)
+    monkeypatch.setattr(shard_loading, "RETRY_MIN_S", 0.01)
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)
         with monkeypatch.context() as broken:
             broken.setattr(loader, "_read", fails)
             await w.restart()
-            broken.setattr(runtime, "CoordinatorContext", exhausted)
+            broken.setattr(shard_loading, "CoordinatorContext", exhausted)
             async with asyncio.timeout(10):
                 while len(tried) < 2:
                     await asyncio.sleep(0.001)
+        async with asyncio.timeout(10):
+            while (answer := await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)).groups[0].error_code:
+                await asyncio.sleep(0.001)
+        assert fetched(answer, 8) == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("part", ["CoordinatorContext", "CoordinatorLoader"])
+@in_loop
+async def test_a_first_load_that_cannot_begin_for_lack_of_memory_is_tried_later(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(shard_loading, "RETRY_MIN_S", 0.01)
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(1), 8)
+        with monkeypatch.context() as broken:
+            broken.setattr(shard_loading, part, exhausted)
+            await w.restart()
+            answer = await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)
+            assert answer.groups[0].error_code == E.NOT_COORDINATOR
         async with asyncio.timeout(10):
             while (answer := await w.call(ApiKey.OFFSET_FETCH, fetch_request(8), 8)).groups[0].error_code:
                 await asyncio.sleep(0.001)
@@ -258,7 +280,7 @@ async def test_a_load_that_failed_does_not_begin_again_after_the_partition_has_m
         monkeypatch.setattr(loader, "_read", fails)
         await w.restart()
         shards, partition = w.service.groups.runtime, w.service.groups.partition_for("g")
-        [failed] = [context for context in shards.contexts() if context.partition == partition]
+        assert partition in shards._loading._retries
         w.replicas.lead(partition, None)
-        shards._load_again(failed, 1)
+        assert partition not in shards._loading._retries
         assert all(context.partition != partition for context in shards.contexts())

@@ -41,7 +41,7 @@ class ReplicaAlterLogDirsManager:
         self._max_bytes: int = config.get("replica.fetch.max.bytes")
         self._backoff_s: float = config.get("replica.fetch.backoff.ms") / 1000
         self._moves: dict[LogDirMove, None] = {}
-        """In the order in which they were started."""
+        """In the order in which they were started: a set would forget it."""
 
     def __len__(self) -> int:
         """The number of moves in progress."""

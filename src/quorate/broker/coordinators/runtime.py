@@ -24,16 +24,13 @@ from quorate.broker.clock import Clock
 from quorate.broker.coordinators.batch_writer import BatchWriter, chunks
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
-from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
+from quorate.broker.coordinators.shard_loading import ShardLoading
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import BATCH_OVERHEAD, build_batch
 from quorate.records.compression import Compression
 
 logger = logging.getLogger("quorate.group")
-
-RETRY_MIN_S, MAX_DOUBLINGS = 1.0, 8
-"""The time after which a load that has failed begins again. It doubles with each failure, so many times at most."""
 
 TIMER_SLICE_S = 0.003
 """The limit for expired timers in one turn of the event loop. After a restart all members may expire."""
@@ -59,18 +56,28 @@ class CoordinatorRuntime(Generic[ShardT]):
         """`name` is for log messages. `has_topic` returns whether the cluster has a topic."""
         self._name = name
         self._topic = topic
-        self._make_shard = make_shard
         self._encode_record = encode_record
-        self._decode_record = decode_record
         self._compression = Compression(compression)
         self._append_timeout_s = append_timeout_s
         self._replicas = replicas
         self._clock = clock
-        self._has_topic = has_topic
         self._high_watermarks = HighWatermarks(replicas, topic, append_timeout_s)
         self._contexts: dict[int, CoordinatorContext[ShardT]] = {}
         self.batches = BatchWriter[ShardT](clock, self._batch_limit, self._apply)
         """Writes the records of several requests as one batch."""
+        self._loading = ShardLoading[ShardT](
+            name=name,
+            topic=topic,
+            make_shard=make_shard,
+            decode_record=decode_record,
+            replicas=replicas,
+            clock=clock,
+            has_topic=has_topic,
+            high_watermarks=self._high_watermarks,
+            contexts=self._contexts,
+            apply=self._apply,
+            arm_timer=self._arm_timer,
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._next_turn = -1
@@ -90,6 +97,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._closed = True
         for partition in list(self._contexts):
             self._unload(partition)
+        self._loading.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -104,37 +112,10 @@ class CoordinatorRuntime(Generic[ShardT]):
             # This broker was the leader before: the state is that of the log, or is being loaded from it.
             context.leader_epoch = max(context.leader_epoch, leader_epoch)
             return
-        self._begin_load(partition, leader_epoch, 0)
-
-    def _begin_load(self, partition: int, leader_epoch: int, failures: int) -> None:
-        assert self._loop is not None
-        context = CoordinatorContext(partition, leader_epoch, self._make_shard())
-        load = self._load(context, failures)
-        context.loader = self._loop.create_task(load, name=f"load {self._topic}-{partition}")
-        self._contexts[partition] = context
-
-    def _load_again(self, context: CoordinatorContext[ShardT], failures: int) -> None:
-        """Loads a partition again. Kafka leaves it without a coordinator until the next election, also after
-        an error that passes, such as a lack of memory or threads."""
-        if self._contexts.get(context.partition) is not context:
-            return
-        try:
-            self._begin_load(context.partition, context.leader_epoch, failures)
-            self._contexts[context.partition].deleted_topics = context.deleted_topics
-        except Exception as error:  # there is no memory for the state, or for the task
-            self._load_failed(context, failures, error)
-
-    def _load_failed(self, context: CoordinatorContext[ShardT], failures: int, error: Exception) -> None:
-        context.error, of = ErrorCode.NOT_COORDINATOR, (self._name, self._topic, context.partition)
-        logger.error("[%s] Could not load %s-%d: %s", *of, str(error) or repr(error))
-        # A failed directory must go offline now: nothing else may read these segments for days.
-        self._replicas.handle_storage_failure(error)
-        if self._contexts.get(context.partition) is context:
-            delay_s = RETRY_MIN_S * 2 ** min(failures, MAX_DOUBLINGS)
-            logger.info("[%s] The load of %s-%d begins again in %.0f s.", *of, delay_s)
-            asyncio.get_running_loop().call_later(delay_s, self._load_again, context, failures + 1)
+        self._loading.begin(partition, leader_epoch)
 
     def _unload(self, partition: int) -> None:
+        self._loading.cancel(partition)
         context = self._contexts.pop(partition, None)
         if context is None:
             return
@@ -143,48 +124,6 @@ class CoordinatorRuntime(Generic[ShardT]):
             context.loader.cancel()
         context.fail_pending(ErrorCode.NOT_COORDINATOR)
         logger.info("[%s] Unloaded %s-%d.", self._name, self._topic, partition)
-
-    async def _load(self, context: CoordinatorContext[ShardT], failures: int) -> None:
-        started, partition = self._clock.now(), context.partition
-
-        def replayed(end_offset: int) -> None:
-            context.update_last_written_offset(end_offset)
-            context.committed_state(self._high_watermarks.current(partition))
-
-        loader = CoordinatorLoader(self._name, context.shard, self._decode_record, replayed)
-        try:
-            end = await loader.load(lambda: self._replicas.local_log(self._topic, partition))
-        except Exception as error:
-            self._load_failed(context, failures, error)
-            return
-        if self._contexts.get(partition) is not context:
-            return
-        # Loading does not wait until the end of the log is committed: a follower in the ISR that hangs would
-        # delay the failover until it has left the ISR. Reads see the committed state, as in Kafka.
-        context.uncommitted_at_load = (end, context.shard.state)
-
-        # A topic that is in the log but not in the metadata was deleted. The former leader knew the topic
-        # before this election, so the metadata here includes its creation. Its tombstones may be missing: the
-        # former leader stopped before it had written them, or the partition had no leader at the deletion.
-        def has_topic(topic: str) -> bool:
-            return topic not in context.deleted_topics and self._has_topic(topic)
-
-        slice_ends = self._clock.now() + TIMER_SLICE_S
-        try:
-            for result in context.shard.loaded(self.step_time(), has_topic):
-                self._apply(context, result, context.shard.state)
-                if self._clock.now() >= slice_ends:
-                    await asyncio.sleep(0)
-                    slice_ends = self._clock.now() + TIMER_SLICE_S
-        except Exception:  # a bug in one step must not keep the groups of this partition unavailable
-            logger.exception("[%s] The load of %s-%d is incomplete.", self._name, self._topic, partition)
-        context.loader = None
-        context.error = ErrorCode.NONE
-        self._arm_timer(context)
-        if loader.records:
-            found = (context.shard.summary, loader.records, (self._clock.now() - started) * 1000)
-            text = "[%s] Loaded %s-%d: %s from %d records in %.0f ms."
-            logger.info(text, self._name, self._topic, partition, *found)
 
     # --- access -----------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quorate.broker.fetch")
 UNKNOWN_OFFSET = -1
 
+MAX_COPIED_BYTES = 1024 * 1024
+"""The limit for records of one response that are copied to memory, because no descriptor is left. One batch
+may exceed it. A client may ask for 2 GiB, and many slow readers may wait at the same time."""
+
 
 class Isolation(enum.IntEnum):
     """The offset at which a reader's view of a log ends."""
@@ -199,8 +203,10 @@ def _read_log(
         result.parts = data.parts
         result.size = data.size
         if manager.logs.files.is_exhausted:
-            with DiskAccess(str(log.dir.parent), log.dir.name, "reading from"):
-                result.parts = [region.read() for region in data.parts]
+            if data.size > MAX_COPIED_BYTES:
+                data = log.read(offset, MAX_COPIED_BYTES, upper_offset=upper, min_one=min_one)
+            result.parts = [_copied(log, region) for region in data.parts]
+            result.size = data.size
         if isolation is Isolation.TXN_COMMITTED:
             result.aborted = (
                 log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []
@@ -213,6 +219,15 @@ def _read_log(
         )
         result.high_watermark = log.high_watermark
     return result
+
+
+def _copied(log: PartitionLog, region: FileRegion) -> bytes:
+    """The bytes of a region. Raises LogDirFailure, also if the file is shorter than the log."""
+    access = DiskAccess(str(log.dir.parent), log.dir.name, "reading from")
+    try:
+        return region.read()
+    except (OSError, EOFError) as error:
+        raise access.failure(error) from error
 
 
 def _not_available(part: FetchPartition, log: PartitionLog) -> KafkaError:

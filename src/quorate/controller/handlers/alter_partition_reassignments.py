@@ -7,6 +7,10 @@ target replica (see `PartitionChangeBuilder`). If it does so already, the reassi
 A request may replace a reassignment that is in progress. If its target has every current replica, nothing is
 removed any more. Kafka's controller keeps the replicas to remove in this case, and removes replicas that the
 target names.
+
+If the new target adds a replica, it alone counts as added, as in Kafka, and not those that the earlier
+reassignment was still adding: after [1, 2, 3] to [1, 2, 4], the target [1, 2, 4, 5] adds 5. If that is
+cancelled, 4 stays a replica, and 3 too.
 """
 
 from __future__ import annotations

@@ -165,9 +165,8 @@ class FutureLogs:
             self._by_directory[directory].pop(key, None)
             self._checkpoints.note_deleted(directory, key)
             current = self._current.get(key)
-            if (
-                current is not None and current.log_dir == directory
-            ):  # a crash may leave both in one directory
+            # A crash may leave both in one directory. Then the entry is now that of the current log.
+            if current is not None and current.log_dir == directory:
                 self._by_directory[directory][key] = current
         return log
 

@@ -210,7 +210,7 @@ class LogManager:
         assigned = None
         if log.topic_id == known.topic_id or None in (log.topic_id, known.topic_id):
             assigned = self._assigned_to(is_stray, log if log.topic_id else known)
-        stray = strays.stray_of(log, known, is_stray, assigned)
+        stray = strays.choose_stray(log, known, is_stray, assigned)
         if stray is known:
             self._forget(known.topic, known.partition)
         strays.rename(stray, fail if stray is known else None)

@@ -18,11 +18,12 @@ Failed = Callable[[LogDirFailure], None]
 """Takes the directory of a failure offline."""
 
 
-def stray_of(
+def choose_stray(
     log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, assigned: Path | None
 ) -> PartitionLog:
     """The stray one of two logs of the same name. `assigned` is the directory that the metadata assigns to
-    the topic id of both or of the only one that has a topic id, None if it is not known or their topics differ.
+    their topic id, or to that of the only one that has a topic id. It is None if that directory is not known,
+    or if the topic ids differ.
 
     A directory may be offline while a topic is deleted or its replica moves to another directory, and
     then come back with the old log. The broker may have a new log of that name elsewhere by then

@@ -49,8 +49,11 @@ def advance(lake: Lake, end: int) -> None:
     lake.commit("topics", "c", begun, Changes(), Progress(0, end))
 
 
-def test_a_commit_waits_for_another_process_that_commits_to_the_same_table(lake: Lake) -> None:
+def test_a_commit_waits_for_another_process_that_commits_to_the_same_table(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
     advance(lake, 1)
+    assert not caplog.messages
     file = Path(lake.folder, ".topics.lock")
     command = [sys.executable, "-c", HOLDER, str(file)]
     with (
@@ -64,6 +67,7 @@ def test_a_commit_waits_for_another_process_that_commits_to_the_same_table(lake:
             until(lambda: done.done() or waits_for(file))
             assert not done.done()
             assert lake.applied("topics", "c") == 1
+            assert caplog.messages == [f"Waiting for another command that writes to {lake.path('topics')}"]
         finally:
             holder.stdin.close()
         done.result(60)

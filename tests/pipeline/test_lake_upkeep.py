@@ -101,6 +101,18 @@ def test_compaction_joins_files_and_changes_no_row(
     assert contents(grown) == contents(undisturbed)
 
 
+def test_only_what_joins_files_is_a_commit(grown: Lake) -> None:
+    """To delete files is none: Delta would write it without the lock that commits take."""
+
+    def commits() -> dict[str, int]:
+        logs = Path(grown.folder).glob("*/_delta_log")
+        return {log.parent.name: len(list(log.glob("*.json"))) for log in logs}
+
+    before = commits()
+    assert command("compact", "--lake", grown.folder, "--retain-hours", "0", "--yes") == 0
+    assert commits() == before | {"events": before["events"] + 1}
+
+
 def test_files_to_which_a_table_has_referred_lately_are_kept(grown: Lake) -> None:
     begun = grown.read("partitions").orderBy("valid_from_offset")
     before, many = begun.collect(), data_files(grown)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
 pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
 
-from quorate.pipeline.spark.delta import VERSION, DeltaVersionError, check_delta
+from quorate.pipeline.spark.delta import VERSION, DeltaVersionError, require_delta
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.events import EVENT_DDL, EVENTS
 from quorate.pipeline.tables.lake import SCHEMA, Lake, entity_columns
@@ -42,12 +42,12 @@ def session(version: str | None) -> Any:
 
 @pytest.mark.parametrize("version", ["4.3.0", "4.5.0", "40.4.0", None])
 def test_a_lake_is_not_opened_with_another_release_of_delta(version: str | None) -> None:
-    with pytest.raises(
-        DeltaVersionError, match=rf"tables are written with Delta {VERSION}: use the jars of io.delta:"
-    ):
+    found = "no Delta" if version is None else f"Delta {version}"
+    expected = f"session has {found}, but tables are written with Delta {VERSION}: use the jars of io.delta:"
+    with pytest.raises(DeltaVersionError, match=expected):
         Lake(session(version), "/lake")
 
 
 def test_another_patch_of_the_release_is_accepted() -> None:
-    check_delta(session(VERSION))
-    check_delta(session(f"{VERSION.rpartition('.')[0]}.7"))
+    require_delta(session(VERSION))
+    require_delta(session(f"{VERSION.rpartition('.')[0]}.7"))

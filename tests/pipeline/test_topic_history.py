@@ -185,6 +185,33 @@ def test_parts_of_the_log_give_the_events_of_the_whole(
     assert f"{tmp_path / 'events'}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("batches", [[], [[r.NoOpRecord()]]], ids=["empty", "no topic"])
+def test_a_log_without_topics_has_no_event(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], batches: list[list[Any]]
+) -> None:
+    write_log(tmp_path, 0, batches)
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.spark
+def test_files_of_a_log_without_topics_are_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path / "log", 0, [[r.NoOpRecord()]])
+    write_log(tmp_path / "other", 0, [[topic("orders", ORDERS), partition(ORDERS)]])
+    assert main([str(tmp_path / "log"), "--output", str(tmp_path / "nothing")]) == 0
+    assert main([str(tmp_path / "other"), "--output", str(tmp_path / "something")]) == 0
+    nothing, something = (spark.read.parquet(str(tmp_path / name)) for name in ("nothing", "something"))
+    assert nothing.collect() == []
+    assert nothing.schema == something.schema
+
+
+def test_a_config_whose_value_is_the_text_of_an_empty_list_is_set(tmp_path: Path) -> None:
+    write_log(tmp_path, 0, [[topic("orders", ORDERS), config("orders", "k", "[]")]])
+    [_, found] = events_here(tmp_path)
+    assert found["event"] == "config set"
+    assert found["changes"] == [{"field": "k", "old": None, "new": "[]"}]
+
+
 @pytest.mark.spark
 def test_topics_partitions_and_configs_have_a_history(spark: SparkSession, tmp_path: Path) -> None:
     elr = {"isr": [], "leader": -1, "eligible_leader_replicas": [2]}

@@ -37,6 +37,8 @@ class Differences:
     """The texts of the columns before the step."""
     after: Mapping[str, pa.Array]
     """Those after it."""
+    lists: frozenset[str]
+    """The columns whose values are lists."""
 
 
 def differences(folded: Folded) -> Differences:
@@ -55,7 +57,8 @@ def differences(folded: Folded) -> Differences:
             found[name] = pa.DictionaryArray.from_arrays(
                 pa.array(known.astype(np.int32), mask=known < 0), texts
             )
-    return Differences(folded.keys(changed), at, is_there, was_there, before, after)
+    lists = frozenset([name for name, state in folded.columns.items() if pa.types.is_list(state.source.type)])
+    return Differences(folded.keys(changed), at, is_there, was_there, before, after, lists)
 
 
 def _texts(state: State) -> tuple[Numbers, pa.Array]:
@@ -84,8 +87,10 @@ def changes(found: Differences, fields: Mapping[str, str | pa.Array]) -> pa.Arra
     for number, (column, shown) in enumerate(fields.items()):
         before, after = found.before[column], found.after[column]
         one, other = (array.indices.fill_null(-1).to_numpy() for array in (before, after))
-        is_empty = np.append(flags(pc.equal(after.dictionary, _EMPTY_LIST)), False)
-        differs[:, number] = (one != other) & ~((one < 0) & is_empty[other])
+        differs[:, number] = one != other
+        if column in found.lists:
+            is_empty = np.append(flags(pc.equal(after.dictionary, _EMPTY_LIST)), False)
+            differs[:, number] &= ~((one < 0) & is_empty[other])
         chosen = np.flatnonzero(differs[:, number])
         rows = pa.array(chosen)
         names.append(pa.repeat(shown, len(chosen)) if isinstance(shown, str) else shown.take(rows))

@@ -136,19 +136,25 @@ def history(spark: SparkSession, path: str) -> DataFrame:
 
 def write_parquet(spark: SparkSession, path: str, folder: str, topics: Collection[str] = ()) -> None:
     """Writes the events of all topics, or of some, as Parquet files to a local folder that does not exist yet. The tasks
-    write the files themselves, because Spark's writer of rows takes longer than all the rest. Raises OSError."""
+    write the files themselves, because Spark's writer of rows takes longer than all the rest. If there is no event, the
+    only file has no row: readers take the schema from it. Raises OSError."""
     Path(folder).mkdir(parents=True)
 
     def write(part: int, events: pa.Table) -> pa.Table:
         if topics:
             events = events.filter(pc.is_in(events["topic"], value_set=pa.array(topics)))
         if events.num_rows:
-            file = f"{folder}/part-{part:05}.snappy.parquet"
-            parquet.write_table(events.select(EVENT_COLUMNS), file)
+            _write_part(folder, part, events)
         return pa.table({"events": [events.num_rows]})
 
-    _by_parts(spark, path, write, "events bigint").collect()
+    counts = _by_parts(spark, path, write, "events bigint").collect()
+    if not any(row["events"] for row in counts):
+        _write_part(folder, 0, EVENT_SCHEMA.empty_table())
     Path(folder, "_SUCCESS").touch()
+
+
+def _write_part(folder: str, part: int, events: pa.Table) -> None:
+    parquet.write_table(events.select(EVENT_COLUMNS), f"{folder}/part-{part:05}.snappy.parquet")
 
 
 def _by_parts(
@@ -177,7 +183,10 @@ def history_here(path: str, limit_bytes: int) -> pa.Table | None:
     tasks, options = _tasks(path)
     if _size(tasks) > limit_bytes:
         return None
-    rows = pa.Table.from_batches([batch for task in tasks for batch in read_task(task, options)])
+    batches = [batch for task in tasks for batch in read_task(task, options)]
+    if not batches:
+        return EVENT_SCHEMA.empty_table()
+    rows = pa.Table.from_batches(batches)
     return pa.concat_tables([_topic_events(rows), _config_events(rows)])
 
 

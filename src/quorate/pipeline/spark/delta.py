@@ -35,14 +35,15 @@ class DeltaVersionError(Exception):
     """The session has another Delta than the one whose classes `quorate.pipeline.storage.commits` calls."""
 
 
-def check_delta(session: Any) -> None:
+def require_delta(session: Any) -> None:
     """Raises DeltaVersionError unless a session has Delta's release VERSION or another patch of it. Commits call
     constructors of Delta's own classes, whose parameters change from one release to the next."""
     try:
-        found = str(session._jvm.io.delta.package.VERSION())
+        version = str(session._jvm.io.delta.package.VERSION())
+        found = f"Delta {version}"
     except TypeError:  # py4j has no such class
-        found = "no Delta"
-    if found.rpartition(".")[0] != VERSION.rpartition(".")[0]:
+        version, found = "", "no Delta"
+    if version.rpartition(".")[0] != VERSION.rpartition(".")[0]:
         raise DeltaVersionError(
             f"the Spark session has {found}, but tables are written with Delta {VERSION}: use the jars of {PACKAGE}"
         )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from quorate.pipeline.directories.files import is_remote
-from quorate.pipeline.spark.delta import check_delta
+from quorate.pipeline.spark.delta import require_delta
 from quorate.pipeline.storage.commit_lock import commit_lock
 from quorate.pipeline.storage.commits import Transaction, commit_of, files_of, versions_of
 from quorate.pipeline.storage.data_files import DataFile, Place
@@ -99,7 +99,7 @@ class Lake:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         """Raises DeltaVersionError if the session has another Delta."""
-        check_delta(spark)
+        require_delta(spark)
         self.spark = spark
         self.folder = _absolute(spark, folder.rstrip("/"))
         self._pinned: dict[str, _State] | None = None

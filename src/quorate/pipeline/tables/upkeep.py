@@ -116,6 +116,8 @@ def compact(lake: Lake, table: str, retain_hours: float) -> None:
     wanted = {
         # Delta refuses shorter times unless it is asked to trust the caller.
         "spark.databricks.delta.retentionDurationCheck.enabled": str(retain_hours >= RETAIN_HOURS).lower(),
+        # Otherwise, VACUUM makes two commits that say so, without the lock of commits in a local directory.
+        "spark.databricks.delta.vacuum.logging.enabled": "false",
         # Delta lists the files in as many tasks, by default 10,000.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(
             lake.spark.sparkContext.defaultParallelism

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'qu
 import pyarrow as pa
 from pyarrow import parquet
 
-from quorate.pipeline.directories.temporary import temporary_prefix
+from quorate.pipeline.directories.temporary import delete_left_over, temporary_prefix
 from quorate.pipeline.storage import data_files
 from quorate.pipeline.storage.data_files import (
     DataFileWriter,
@@ -152,6 +152,7 @@ def test_the_temporary_files_of_a_process_that_was_killed_are_deleted(
         (tmp_path / name).touch()
         if not what.startswith("young"):
             os.utime(tmp_path / name, (0, 0))
+    delete_left_over()
     assert temporary_prefix() == f"quorate-{os.getpid()}-"
     assert {path.name for path in tmp_path.iterdir()} == {*names.values()} - {names["old and dead"]}
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, SparkFiles
 from pyspark import __file__ as pyspark_file
 
-from quorate.pipeline.directories.temporary import temporary_prefix
+from quorate.pipeline.directories.temporary import delete_left_over, temporary_prefix
 
 _JAVA_OPTIONS: Final = [
     "-Xmx256m",
@@ -88,6 +88,7 @@ def open_file(path: str, properties: Mapping[str, str]) -> Iterator[Callable[[in
 def fetched(path: str, start: int, end: int, properties: Mapping[str, str]) -> Iterator[IO[bytes]]:
     """A temporary file with the bytes from `start` to `end` (or the end of the file, if that is -1) at the same
     positions. It takes no space for those before `start`. Raises OSError."""
+    delete_left_over()
     with tempfile.NamedTemporaryFile(prefix=temporary_prefix()) as file, _errors(path):
         place, system = _find(path, properties)
         length = system.getFileStatus(place).getLen()

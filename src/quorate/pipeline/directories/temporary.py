@@ -1,6 +1,6 @@
 """Names of temporary files, which have parts of files that are not on a local disk.
 
-A process that is killed leaves its files. The next process on the machine that needs some deletes them.
+A process that is killed leaves its files. A later process on the machine deletes them, a day after the last write.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ containers may share the directory: that theirs is not seen here does not say th
 
 
 def temporary_prefix() -> str:
-    """What the names of this process's temporary files begin with. Deletes those of processes that were killed."""
-    _delete_left_over(tempfile.gettempdir())
+    """What the names of this process's temporary files begin with."""
     return f"quorate-{os.getpid()}-"
+
+
+def delete_left_over() -> None:
+    """Deletes the temporary files of processes that were killed. Each process does it once."""
+    _delete_left_over(tempfile.gettempdir())
 
 
 @cache
 def _delete_left_over(folder: str) -> None:
-    """Deletes the files of processes that were killed. Each process does it once."""
     oldest = time.time() - _LEFT_S
     for path in Path(folder).glob("quorate-*"):
         named = _NAME.fullmatch(path.name)

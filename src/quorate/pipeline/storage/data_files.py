@@ -30,7 +30,7 @@ from quorate.dataclass import dataclass
 from quorate.log.files import fsync_directory, fsync_path
 from quorate.pipeline.directories import hadoop
 from quorate.pipeline.directories.files import is_remote, local_path
-from quorate.pipeline.directories.temporary import temporary_prefix
+from quorate.pipeline.directories.temporary import delete_left_over, temporary_prefix
 
 ROWS_PER_GROUP: Final = 131_072
 """The rows of one row group. A reader skips those whose statistics exclude what it looks for."""
@@ -118,6 +118,7 @@ class DataFileWriter:
         self._name = name
         self._target = f"{place.table}/{name}"
         if is_remote(place.table):
+            delete_left_over()
             descriptor, self._local = tempfile.mkstemp(prefix=temporary_prefix())
             os.close(descriptor)
             self._changed: list[Path] = []

@@ -24,7 +24,9 @@ from quorate.pipeline.tables.lake import Lake, LakeError, Progress, Report, over
 _COLUMNS: Final = ("offset", "cluster_id", "epoch", "timestamp", "snapshot")
 
 
-def agreed_progress(lake: Lake, source: Source, cluster: str, extent: Extent, report: Report) -> Progress:
+def take_back_divergence(
+    lake: Lake, source: Source, cluster: str, extent: Extent, report: Report
+) -> Progress:
     """Takes back what the source does not have, and returns the progress from which it continues. Raises LakeError if it is
     another log."""
     progress = lake.progress(EVENTS, cluster)

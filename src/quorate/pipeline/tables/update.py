@@ -32,7 +32,7 @@ from quorate.pipeline.history.steps import Records
 from quorate.pipeline.lake_source import Extent, Source
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.declaration import Entity
-from quorate.pipeline.tables.divergence import Record, agreed_progress
+from quorate.pipeline.tables.divergence import Record, take_back_divergence
 from quorate.pipeline.tables.events import EVENTS
 from quorate.pipeline.tables.lake import (
     Changes,
@@ -103,7 +103,7 @@ def _update(lake: Lake, source: Source, cluster: str | None, report: Report, chu
         raise LakeError("the source does not say which cluster it is: give it a name with --cluster")
     applied = lake.applied(EVENTS, name)
     extent = source.extent(applied)
-    progress = agreed_progress(lake, source, name, extent, report)
+    progress = take_back_divergence(lake, source, name, extent, report)
     first = at = progress.end
     if first != applied:
         extent = source.extent(first)

@@ -312,6 +312,7 @@ def _disown() -> None:
     """
     for found in gc.get_objects():
         if type(found) is OpenFile and found.fileno() >= FIRST_FD:
+            found.closing.detach()
             found._fd = -1
 
 

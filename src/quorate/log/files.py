@@ -37,7 +37,7 @@ It is more than one append needs."""
 class OpenFile:
     """A descriptor, which is closed when the last reference to this object goes."""
 
-    __slots__ = ("__weakref__", "_fd", "path")
+    __slots__ = ("__weakref__", "_fd", "closing", "path")
 
     def __init__(self, fd: int, path: str = "", descriptors: set[int] | None = None) -> None:
         """`descriptors` contains the descriptor until it is closed."""
@@ -47,7 +47,8 @@ class OpenFile:
             descriptors.add(fd)
         # No `__del__`: a weak reference could still return the object while that runs. When this function
         # runs, all weak references are dead, so no thread can get a descriptor that is about to be closed.
-        weakref.finalize(self, _close, fd, descriptors).atexit = False
+        self.closing = weakref.finalize(self, _close, fd, descriptors)
+        self.closing.atexit = False  # the end of the process closes it
 
     def fileno(self) -> int:
         return self._fd

@@ -211,6 +211,22 @@ def test_offsets_by_time(world, version, timestamp, since, found):
         assert (answer.error_code, (answer.timestamp, answer.offset)) == (ErrorCode.NONE, found)
 
 
+def wait_and_count_turns(world, future):
+    """The answer to a ListOffsets request, and the turns that others had meanwhile."""
+    counted = 0
+
+    async def others() -> None:
+        nonlocal counted
+        while True:
+            counted += 1
+            await asyncio.sleep(0)
+
+    task = world.loop.create_task(others())
+    answer = world.wait(future, ApiKey.LIST_OFFSETS, 10)
+    task.cancel()
+    return answer, counted
+
+
 def test_offsets_of_very_many_partitions_are_looked_up_in_several_turns(world, monkeypatch):
     """One client's request of some megabytes would keep everybody else waiting for seconds."""
     monkeypatch.setattr(turns, "SLICE_S", 0.0)
@@ -223,17 +239,7 @@ def test_offsets_of_very_many_partitions_are_looked_up_in_several_turns(world, m
         for name, partitions in (("nope", unknown), ("t", [known]), ("none", []))
     ]
     future = world.ask(ListOffsetsRequest(replica_id=-1, topics=asked), 10)
-    counted = 0
-
-    async def others() -> None:
-        nonlocal counted
-        while True:
-            counted += 1
-            await asyncio.sleep(0)
-
-    task = world.loop.create_task(others())
-    answer = world.wait(future, ApiKey.LIST_OFFSETS, 10)
-    task.cancel()
+    answer, counted = wait_and_count_turns(world, future)
     assert [topic.name for topic in answer.topics] == ["nope", "t", "none"]
     assert [len(topic.partitions) for topic in answer.topics] == [200, 1, 0]
     assert [part.partition_index for part in answer.topics[0].partitions] == list(range(1000, 1200))
@@ -252,17 +258,8 @@ def test_a_search_through_very_many_batches_is_made_in_several_turns(world, monk
     part = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=1500)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
     future = world.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 10)
-    counted = 0
-
-    async def others() -> None:
-        nonlocal counted
-        while True:
-            counted += 1
-            await asyncio.sleep(0)
-
-    task = world.loop.create_task(others())
-    found = world.wait(future, ApiKey.LIST_OFFSETS, 10).topics[0].partitions[0]
-    task.cancel()
+    answer, counted = wait_and_count_turns(world, future)
+    found = answer.topics[0].partitions[0]
     assert (found.timestamp, found.offset) == (2000, 1000)
     assert counted >= 9
 

@@ -224,42 +224,35 @@ def _sent(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[tuple[int, 
 def _divided(rows: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
     kind = whole(rows["type"])
     everywhere = _is_one_of(kind, _EVERYWHERE)
-    families = (
-        (
-            0,
-            "topic_id",
-            _is_one_of(kind, _BY_ID),
-            everywhere | _is_one_of(kind, (_CLEAR,)),
-            rows.column_names,
-        ),
-        (
-            count,
-            "topic_name",
-            _is_one_of(kind, _BY_NAME) & flags(pc.is_valid(whole(rows["topic_name"]))),
-            everywhere,
-            [name for name in rows.column_names if not name.endswith("_record")],
-        ),
-    )
-    for first, key, by_key, in_all, columns in families:
-        table = rows.select(columns)
-        part = _parts(whole(rows[key]), by_key, count)
-        for number in range(count):
-            chosen = np.flatnonzero(in_all | (by_key & (part == number)))
-            if len(chosen):
-                yield first + number, table.take(pa.array(chosen))
+    by_id = _parts(rows, "topic_id", _is_one_of(kind, _BY_ID), count)
+    yield from _numbered(rows, by_id, everywhere | _is_one_of(kind, (_CLEAR,)), count)
+    has_name = flags(pc.is_valid(whole(rows["topic_name"])))
+    by_name = _parts(rows, "topic_name", _is_one_of(kind, _BY_NAME) & has_name, count)
+    # Configs need no struct, and these are most of the bytes.
+    flat = rows.select([name for name in rows.column_names if not name.endswith("_record")])
+    for part, chosen in _numbered(flat, by_name, everywhere, count):
+        yield count + part, chosen
+
+
+def _numbered(rows: pa.Table, part: Any, in_all: Flags, count: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each part that has some."""
+    for number in range(count):
+        chosen = np.flatnonzero(in_all | (part == number))
+        if len(chosen):
+            yield number, rows.take(pa.array(chosen))
 
 
 def _is_one_of(kind: pa.Array, types: Sequence[str]) -> Flags:
     return flags(pc.is_in(kind, value_set=pa.array(types)))
 
 
-def _parts(values: pa.Array, wanted: Flags, count: int) -> Any:
-    """The part of each value, if it is wanted."""
+def _parts(rows: pa.Table, key: str, wanted: Flags, count: int) -> Any:
+    """The part of each wanted row by the value of a column, and -1 for the others."""
     if count == 1:
-        return np.zeros(len(values), np.int64)
-    found = values.dictionary_encode()
+        return np.where(wanted, 0, -1)
+    found = whole(rows[key]).dictionary_encode()
     number = np.array([zlib.crc32((value or "").encode()) % count for value in found.dictionary.to_pylist()])
-    return np.where(wanted, number[found.indices.fill_null(0).to_numpy()] if len(number) else 0, 0)
+    return np.where(wanted, number[found.indices.fill_null(0).to_numpy()] if len(number) else 0, -1)
 
 
 # -- the history of a part -----------------------------------------------------------------------------

@@ -208,6 +208,9 @@ APPLIED: dict[str, tuple[Probe, Any, tuple[str, Any], tuple[str, Any]]] = {
         of_listeners("max_connections_per_ip_overrides"), {},
         ("127.0.0.1:200", {"127.0.0.1": 200}), ("127.0.0.1:300", {"127.0.0.1": 300}),
     ),
+    "num.recovery.threads.per.data.dir": (
+        lambda server: server.broker.recovery_threads, 2, ("3", 3), ("4", 4),
+    ),
     "follower.replication.throttled.rate": (of_throttle("follower"), UNLIMITED, ("2", 2), ("3", 3)),
     "leader.replication.throttled.rate": (of_throttle("leader"), UNLIMITED, ("2", 2), ("3", 3)),
     "replica.alter.log.dirs.io.max.bytes.per.second": (

@@ -276,6 +276,11 @@ class BrokerServer:
         listener = self._config.controller_listener_names[0]
         self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
 
+    @property
+    def recovery_threads(self) -> int:
+        """The number of logs of a directory that the next unclean start recovers at the same time."""
+        return int(self.config_value("num.recovery.threads.per.data.dir") or 1)
+
     async def _load_logs(self) -> None:
         """Opens the logs on disk (RECOVERY) in a thread, so that Raft and heartbeats continue."""
         started = self.clock.now()
@@ -299,6 +304,7 @@ class BrokerServer:
                 progress=progress,
                 is_stray=functools.partial(is_stray, image, self.node_id),
                 assigned_directory=functools.partial(assigned_directory, image, self.node_id),
+                threads=self.recovery_threads,
             )
 
         self._loading = self._loop.run_in_executor(None, load)

@@ -29,12 +29,13 @@ else:
 
 logger = logging.getLogger(__name__)
 
-LOGS, PRODUCERS, LISTENERS, THROTTLES, DIRECTORIES = (
+LOGS, PRODUCERS, LISTENERS, THROTTLES, DIRECTORIES, RECOVERY = (
     "logs of topics without a value of their own",
     "producer ids of all logs",
     "connections that are opened from now on",
     "replication and copies between log directories",
     "placement of new replicas",
+    "the next start after an unclean stop",
 )
 
 _APPLIED = {
@@ -55,6 +56,7 @@ _APPLIED = {
         replica.alter.log.dirs.io.max.bytes.per.second
         """,
     DIRECTORIES: "cordoned.log.dirs",
+    RECOVERY: "num.recovery.threads.per.data.dir",
 }
 
 APPLIED_LIVE: Mapping[str, str] = {key: what for what, keys in _APPLIED.items() for key in keys.split()}

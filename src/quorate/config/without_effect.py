@@ -254,12 +254,6 @@ _GROUPS = (
         """,
     ),
     (
-        "one thread opens the logs",
-        """
-        num.recovery.threads.per.data.dir
-        """,
-    ),
-    (
         "the maintenance of logs begins with the broker",
         """
         log.initial.task.delay.ms

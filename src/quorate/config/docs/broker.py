@@ -65,7 +65,7 @@ log.dirs  Directories of the data, comma separated.
 cordoned.log.dirs  Those of log.dirs that get no new replicas, comma separated; * for all of them.
 log.dir.failure.timeout.ms  Time within which a failed directory must have been reported to the controller.
 log.initial.task.delay.ms  Time after start before cleaning and checkpoints begin.
-num.recovery.threads.per.data.dir  Threads for each directory at start; logs are recovered one by one here.
+num.recovery.threads.per.data.dir  Threads that recover the logs of each directory after an unclean stop.
 num.partitions  Partitions of a topic created without a number.
 default.replication.factor  Replicas of a topic created without a number; set it on controllers and brokers.
 auto.create.topics.enable  Whether a topic that a client requests is created.

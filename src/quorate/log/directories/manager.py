@@ -7,6 +7,7 @@ those with `-stray` are ignored; those with `-future` are future logs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,9 +31,10 @@ from quorate.protocol.uuids import is_reserved
 from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from quorate.log.directories import strays
+    from quorate.log.directories import opening, strays
     from quorate.log.directories.strays import Failed, IsStray
 else:
+    opening = lazy_module("quorate.log.directories.opening")
     strays = lazy_module("quorate.log.directories.strays")
 
 logger = logging.getLogger(__name__)
@@ -104,12 +106,13 @@ class LogManager:
         progress: Progress | None = None,
         is_stray: IsStray | None = None,
         assigned_directory: AssignedDirectory | None = None,
+        threads: int = 1,
     ) -> list[LogDirFailure]:
         """Opens every log on disk and recovers those of directories that were not cleanly closed.
 
-        Directories that fail go offline; their failures are returned. If two directories have a log of
-        the same name, one of them is renamed: the stray log, or if neither is stray, the log that is not in
-        the assigned directory.
+        `threads` logs are recovered at the same time. Directories that fail go offline; their failures are
+        returned. If two directories have a log of the same name, one of them is renamed: the stray log, or
+        if neither is stray, the log that is not in the assigned directory.
         """
         self._assigned_directory = assigned_directory
         failures: list[LogDirFailure] = []
@@ -121,7 +124,7 @@ class LogManager:
 
         for directory in [d for d in self._dirs if self._online[d]]:
             try:
-                self._load_directory(directory, overrides_of, progress, is_stray, fail)
+                self._load_directory(directory, overrides_of, progress, is_stray, fail, threads)
                 self._loaded.add(directory)
             except LogDirFailure as e:
                 fail(e)
@@ -140,6 +143,7 @@ class LogManager:
         progress: Progress | None,
         is_stray: IsStray | None,
         fail: Failed,
+        threads: int,
     ) -> None:
         text = str(directory)
         self._file_systems[directory] = FileSystem(text)
@@ -151,15 +155,17 @@ class LogManager:
         now_ms = self._now_ms()
         if wanted and not clean:
             logger.info("[LogManager] %s was not closed cleanly; its logs are recovered", text)
-        for done, (name, key) in enumerate(wanted):
-            if progress is not None and done % 100 == 0:
-                progress(directory, done, len(wanted))
-            if overrides_of is not None and key[0] not in self._overrides:
-                self._overrides[key[0]] = overrides_of(key[0])
+        for topic in {topic for _, (topic, _) in wanted}:
+            if overrides_of is not None and topic not in self._overrides:
+                self._overrides[topic] = overrides_of(topic)
+        configs = {topic: self._config_for(topic) for _, (topic, _) in wanted}
+
+        def open_log(found: tuple[str, TopicPartition]) -> PartitionLog | None:
+            name, key = found
             try:
-                log = PartitionLog.open(
+                return PartitionLog.open(
                     directory / name,
-                    self._config_for(key[0]),
+                    configs[key[0]],
                     files=self.files,
                     recovery_point=offsets[RECOVERY_POINTS].get(key, 0),
                     log_start_offset=offsets[LOG_STARTS].get(key, 0),
@@ -170,24 +176,16 @@ class LogManager:
                 )
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
-                continue
-            committed = offsets[HIGH_WATERMARKS].get(key, 0)
-            if name.endswith(FUTURE_SUFFIX):
-                self.futures.add_found(log, committed)
-                continue
-            if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray, fail):
-                continue
-            if committed > log.log_end_offset:
-                logger.error(
-                    "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) "
-                    "are lost",
-                    directory / name,
-                    log.log_end_offset,
-                    committed,
-                    committed - log.log_end_offset,
-                )
-            log.high_watermark = committed
-            self._logs[key] = self._by_dir[directory][key] = log
+                return None
+
+        # Without recovery there is little to wait for: threads would only wait for each other.
+        opened = opening.map_in_order(open_log, wanted, 1 if clean else threads)
+        with contextlib.closing(opened):
+            for done, ((name, key), log) in enumerate(zip(wanted, opened, strict=True)):
+                if progress is not None and done % 100 == 0:
+                    progress(directory, done, len(wanted))
+                if log is not None:
+                    self._add_found(name, key, log, offsets[HIGH_WATERMARKS].get(key, 0), is_stray, fail)
         if progress is not None:
             progress(directory, len(wanted), len(wanted))
         if to_delete:
@@ -200,6 +198,33 @@ class LogManager:
         self._checkpoints.lower(
             [log for key, log in logs.items() if log.recovery_point < points.get(key, 0)], self.is_online
         )
+
+    def _add_found(
+        self,
+        name: str,
+        key: TopicPartition,
+        log: PartitionLog,
+        committed: int,
+        is_stray: IsStray | None,
+        fail: Failed,
+    ) -> None:
+        """Adds a log that was opened, with its high watermark from the checkpoint. Raises LogDirFailure if it
+        has the name of another log, and neither can be renamed."""
+        if name.endswith(FUTURE_SUFFIX):
+            self.futures.add_found(log, committed)
+            return
+        if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray, fail):
+            return
+        if committed > log.log_end_offset:
+            logger.error(
+                "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) are lost",
+                log.dir,
+                log.log_end_offset,
+                committed,
+                committed - log.log_end_offset,
+            )
+        log.high_watermark = committed
+        self._logs[key] = self._by_dir[log.log_dir][key] = log
 
     def _resolve_duplicate(
         self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None, fail: Failed

@@ -18,8 +18,8 @@ from quorate.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from quorate.log.config import LONG_MAX, LogConfig
 from quorate.log.directories import clean_shutdown
 from quorate.log.directories.deletion import LogDeletion
-from quorate.log.directories.found_logs import find_logs
 from quorate.log.directories.future_logs import FutureLogs, Logs
+from quorate.log.directories.listing import list_logs
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
 from quorate.log.errors import LogDirFailure, NotALogError
 from quorate.log.files import FileSystem, OpenFiles
@@ -147,7 +147,7 @@ class LogManager:
         if clean:
             clean_shutdown.remove(text)
         offsets = self._checkpoints.read(directory)
-        wanted, to_delete = find_logs(text)
+        wanted, to_delete = list_logs(text)
         now_ms = self._now_ms()
         if wanted and not clean:
             logger.info("[LogManager] %s was not closed cleanly; its logs are recovered", text)

@@ -91,11 +91,16 @@ class LogMaintenance:
         """Cancels the tasks and waits for their threads. After that the logs may be closed."""
         self._logs.on_background_failure(None)
         tasks, self._tasks = self._tasks, []
+        threads = list(self._threads)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._threads:
-            await asyncio.wait(self._threads)
+        for error in await asyncio.gather(*threads, return_exceptions=True):
+            # The task does not wait for its thread any more. asyncio would log the error with a traceback.
+            if error is not None:
+                logger.warning(
+                    "[Upkeep broker=%d] A job failed at the end: %s", self._replicas.node_id, error
+                )
 
     def _background_failed(self) -> None:
         """Called in the thread of the background work."""

@@ -2,6 +2,7 @@
 
 - `manager`: `LogManager`, all logs of a broker
 - `listing`: lists the logs in a directory, by the names of their directories
+- `periodic_jobs`: retention, the expiration of producers, flushes
 - `future_logs`: future logs, the copies of logs that move to another directory
 - `deletion`: deleted logs, whose directories are renamed and removed later
 - `strays`: logs that the metadata does not assign to this broker

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from bench.result import heading
 from quorate.pipeline.generator.years import generate
-from quorate.pipeline.history.fold import fold
 from quorate.pipeline.history.names import TopicNames
+from quorate.pipeline.history.replay import history_rows
 from quorate.pipeline.history.steps import Records, columns_read, steps
 from quorate.pipeline.lake_source import DirectorySource, Extent
 from quorate.pipeline.storage.data_files import Place, read_groups, write_file
@@ -82,7 +82,7 @@ def measure(log: Path, records: int, folder: Path) -> dict[str, float]:
         with parts.part("steps of entities"):
             table = steps(entity, found, names=names)
         with parts.part("states of entities"):
-            states = fold(entity, table)
+            states = history_rows(entity, table)
         with parts.part("write states"):
             write_file(Place(str(folder / name), "c", statistics(name)), states)
         if name == "topics":

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -457,3 +459,32 @@ def test_a_directory_that_failed_before_the_periodic_jobs_start_is_reported_when
     jobs.start()
     assert [failure.directory for failure in reported] == [str(first)]
     two.loop.run_until_complete(jobs.close())
+
+
+def test_a_periodic_job_whose_disk_fails_while_the_broker_stops_is_one_line_in_the_log(
+    two, monkeypatch, caplog
+):
+    working, may_fail = threading.Event(), threading.Event()
+
+    def failing() -> None:
+        working.set()
+        assert may_fail.wait(10)
+        raise LogDirFailure("data1", "the disk is gone")
+
+    unexpected: list[dict] = []
+    two.loop.set_exception_handler(lambda _, context: unexpected.append(context))
+    jobs = LogMaintenance(two.config, two.logs, two.replicas, unexpected.append, two.loop)
+    monkeypatch.setattr(jobs, "_jobs", [("flush", 1, lambda: [failing])])
+    jobs.start()
+
+    async def stop() -> None:
+        assert await two.loop.run_in_executor(None, working.wait, 10)
+        two.loop.call_soon(may_fail.set)
+        await jobs.close()
+
+    two.loop.run_until_complete(stop())
+    gc.collect()  # asyncio reports an exception that nobody has asked for when its future is deleted
+    two.loop.run_until_complete(asyncio.sleep(0))
+    assert not unexpected
+    lines = [record for record in caplog.records if "the disk is gone" in record.getMessage()]
+    assert [line.exc_info for line in lines] == [None]

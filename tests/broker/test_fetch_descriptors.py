@@ -105,13 +105,19 @@ def test_a_response_that_is_copied_to_memory_has_one_batch_however_large(
 
 
 @pytest.mark.parametrize("one", ["small"], indirect=True)
-def test_a_file_that_is_too_short_to_be_copied_is_a_storage_error(one: Broker) -> None:
+def test_a_file_that_is_too_short_to_be_copied_is_corrupt_and_its_directory_stays_online(
+    one: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Apache Kafka: the other logs of the directory have lost nothing."""
     held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
     assert held and one.files.is_exhausted
     log = one.replicas.local_log("t", 0)
     assert log is not None
     os.truncate(next(log.dir.glob("*.log")), 10)
     context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
-    answer = one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0)))
-    (part,) = answer.responses[0].partitions
-    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    answer = one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0), (1, 0)))
+    short, whole = answer.responses[0].partitions
+    assert short.error_code == ErrorCode.CORRUPT_MESSAGE and not short.records
+    assert whole.error_code == ErrorCode.NONE and values_in(b"".join(whole.records)) == [b"v1"]
+    assert one.logs.is_online(log.log_dir)
+    assert "Reading t-0 failed: Log t-0 in dir" in caplog.text

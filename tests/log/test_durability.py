@@ -14,6 +14,7 @@ import pytest
 
 from quorate.log.config import LogConfig
 from quorate.log.directories.manager import LogManager
+from quorate.log.directories.periodic_jobs import apply_retention
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
 from quorate.log.partition.flusher import save_epochs_in_advance
@@ -326,7 +327,7 @@ def test_a_sync_that_fails_in_the_background_is_reported_by_the_next_job(
     put(log, b"b" * 100)
     logs.scheduler.wait_idle()
     with pytest.raises(LogDirFailure, match="Input/output error"):
-        list(logs.apply_retention())
+        list(apply_retention(logs))
     assert log.recovery_point == 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
-from quorate.log.directories.found_logs import FoundLogs, find_logs
+from quorate.log.directories.listing import Listing, list_logs
 from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.partition_log import PartitionLog
@@ -135,11 +135,11 @@ def test_a_log_beside_a_future_log_that_is_deleted_is_closed_with_its_producers(
     begin(fresh(tmp_path), tmp_path / "b")
     move_back_beside_current(tmp_path)
 
-    def ordered(directory: str) -> FoundLogs:
-        logs = find_logs(directory)
+    def ordered(directory: str) -> Listing:
+        logs = list_logs(directory)
         return logs._replace(logs=sorted(logs.logs, reverse=last_first))
 
-    monkeypatch.setattr("quorate.log.directories.manager.find_logs", ordered)
+    monkeypatch.setattr("quorate.log.directories.manager.list_logs", ordered)
     logs = loaded(tmp_path, "a")
     log = logs.get("t", 0)
     assert log is not None

@@ -14,6 +14,7 @@ import pytest
 from quorate.log.config import LogConfig
 from quorate.log.directories.manager import LogManager
 from quorate.log.directories.metrics import directory_families
+from quorate.log.directories.periodic_jobs import apply_retention, flush_due
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import FileSystem, OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
@@ -217,7 +218,7 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     for partition in range(50):
         logs.get_or_create("t", partition, TOPIC_ID)
     run_steps(logs.checkpoint_high_watermarks())
-    run_steps(logs.apply_retention())
+    run_steps(apply_retention(logs))
     logs.delete("t", 3)
     assert names(tmp_path / "d") == set() and len(logs) == 49
 
@@ -442,7 +443,7 @@ def test_flush_ms_takes_effect(tmp_path: Path) -> None:
     late = logs.get_or_create("t", 1, TOPIC_ID, now_ms=NOW + 1)
     put(log, b"a")
     put(late, b"a")
-    run_steps(logs.flush_due())
+    run_steps(flush_due(logs))
     logs.scheduler.wait_idle()
     logs.scheduler.run_callbacks()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
@@ -453,7 +454,7 @@ def test_a_log_that_is_deleted_during_a_flush_takes_no_directory_offline(tmp_pat
     logs.load()
     for partition in range(65):
         put(logs.get_or_create("t", partition, TOPIC_ID, now_ms=NOW), b"a")
-    flush = iter(logs.flush_due())
+    flush = iter(flush_due(logs))
     assert next(flush) is None  # a pause, in which the event loop may delete a topic
     logs.delete("t", 64)
     wait_for("the directory to be removed", lambda: len(names(tmp_path / "d")) == 64)
@@ -481,7 +482,7 @@ def test_rolls_on_a_slow_disk_hold_a_bounded_number_of_files(tmp_path: Path) -> 
     assert open_files() < before + 400
     log.high_watermark = 150
     log.increment_log_start_offset(150, "test")
-    run_steps(logs.apply_retention())  # renames segments that are not synced yet
+    run_steps(apply_retention(logs))  # renames segments that are not synced yet
     synced.set()
     logs.scheduler.wait_idle()
     logs.scheduler.run_callbacks()
@@ -502,7 +503,7 @@ def test_a_damaged_log_keeps_no_other_log_from_its_retention(tmp_path: Path) -> 
     damaged.with_suffix(".timeindex").unlink()
     logs = manager(tmp_path / "d", now_ms=NOW + 1000, segment_bytes=120, retention_ms=100)
     assert logs.load() == []
-    run_steps(logs.apply_retention())
+    run_steps(apply_retention(logs))
     assert [log.log_start_offset for log in sorted(logs.all_logs(), key=lambda log: log.partition)] == [
         3,
         0,

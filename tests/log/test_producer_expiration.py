@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.periodic_jobs import expire_producers
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import run_steps
 from quorate.records.batch import build_batch
@@ -30,10 +31,10 @@ def test_producers_expire_after_the_configured_time(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", producer_id_expiration_ms=1000)
     log = logs.get_or_create("t", 0, TOPIC_ID)
     idempotent(log, 0)
-    run_steps(logs.expire_producers())
+    run_steps(expire_producers(logs))
     assert known_producers(log) == [7]
-    logs._now_ms = lambda: NOW + 1000
-    run_steps(logs.expire_producers())
+    logs.now_ms = lambda: NOW + 1000
+    run_steps(expire_producers(logs))
     assert known_producers(log) == []
 
 
@@ -42,10 +43,10 @@ def test_a_new_expiration_time_of_producers_reaches_existing_logs(tmp_path: Path
     log = logs.get_or_create("t", 0, TOPIC_ID)
     idempotent(log, 0)
     logs.reconfigure({}, LogConfig(producer_id_expiration_ms=1001))
-    run_steps(logs.expire_producers())
+    run_steps(expire_producers(logs))
     assert known_producers(log) == [7]
     logs.reconfigure({}, LogConfig(producer_id_expiration_ms=1000))
-    run_steps(logs.expire_producers())
+    run_steps(expire_producers(logs))
     assert known_producers(log) == []
 
 

@@ -20,17 +20,17 @@ from quorate.pipeline.applying.arrivals import Arrival
 from quorate.pipeline.applying.histories import (
     Events,
     Table,
+    changes_by_tasks,
+    changes_here,
     changing_and_small,
-    joined_by_tasks,
-    joined_here,
 )
 from quorate.pipeline.applying.news import News, _Seen
 from quorate.pipeline.applying.summary import Summary
 from quorate.pipeline.datasource.columns import ATTRIBUTION_COLUMNS
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
-from quorate.pipeline.history.fold import fold, history_schema
 from quorate.pipeline.history.names import TopicNames
+from quorate.pipeline.history.replay import history_rows, history_schema
 from quorate.pipeline.history.steps import Records, steps
 from quorate.pipeline.lake_source import open_source
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files, read_file, write_file
@@ -99,12 +99,12 @@ class Tables:
                 kinds = set(part["type"].to_pylist())
                 lake: Any = type("", (), {"spark": None})
                 every = dict.fromkeys(names, start), dict.fromkeys(names, part.num_rows)
-                changes = joined_by_tasks(
+                changes = changes_by_tasks(
                     lake, tables, *every, Events([new], self.place("events"), end, kinds, topics)
                 )
             else:
                 known = TopicNames(self.rows("topics"))
-                changes = {name: joined_here(tables[name], Records(part), known) for name in names}
+                changes = {name: changes_here(tables[name], Records(part), known) for name in names}
             for name, change in changes.items():
                 removed = {file.path for file in change.removed}
                 kept = [file for file in self.files[name] if file.path not in removed]
@@ -160,7 +160,7 @@ def test_any_runs_give_the_same_rows_as_one(
         start = end
     names = None
     for name, entity in ENTITIES.items():
-        wanted = fold(entity, steps(entity, Records(events), names=names))
+        wanted = history_rows(entity, steps(entity, Records(events), names=names))
         if name == "topics":
             names = TopicNames(wanted)
         assert plain(tables.rows(name)) == plain(wanted), name
@@ -190,18 +190,18 @@ def test_events_of_an_older_release_are_read(
         source = Events([file], tables.place("events"), last, kinds, (tables.place("topics"), ()))
         lake: Any = type("", (), {"spark": None})
         opened = {"brokers": tables.opened(brokers, 0)}
-        [changes] = joined_by_tasks(lake, opened, {"brokers": 0}, {"brokers": 10}, source).values()
+        [changes] = changes_by_tasks(lake, opened, {"brokers": 0}, {"brokers": 10}, source).values()
     else:
         lake = type("", (), {"place": lambda _, table, cluster: tables.place(table)})()
         arrival = Arrival(0, last, Summary.of(events), (file,), None)
         news = News(lake, "c", 0, last, _Seen(0, 0, 0, Summary()), arrival, arrival.summary)
-        changes = joined_here(tables.opened(brokers, 0), Records(news.rows(0)), None)
+        changes = changes_here(tables.opened(brokers, 0), Records(news.rows(0)), None)
     tables.files["brokers"] = list(changes.added)
     found = tables.rows("brokers")
     assert found.num_rows
     assert found["start_time"].null_count == found["changed_by"].null_count == found.num_rows
     other = [name for name in found.column_names if name not in ("start_time", "changed_by")]
-    wanted = fold(brokers, steps(brokers, Records(events)))
+    wanted = history_rows(brokers, steps(brokers, Records(events)))
     assert plain(found.select(other)) == plain(wanted.select(other))
 
 

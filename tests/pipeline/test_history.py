@@ -12,8 +12,8 @@ pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'qu
 import pyarrow as pa
 
 from quorate.pipeline.history.codes import codes, combined
-from quorate.pipeline.history.fold import affected, fold, history_schema
 from quorate.pipeline.history.names import TopicNames
+from quorate.pipeline.history.replay import affected, history_rows, history_schema
 from quorate.pipeline.history.steps import CHANGES, CLOSES, OPENS, Records, Scope, step_schema, steps
 from quorate.pipeline.tables import ENTITIES
 from quorate.pipeline.tables.expressions import Rows, time_of
@@ -123,7 +123,7 @@ def test_a_step_for_a_part_of_the_key_is_for_all_that_agree() -> None:
         ("c", None, 6, CLOSES, None, Scope.MATCHING),
         ("a", "k", 7, OPENS, "1", Scope.ONE),
     )
-    assert spans(fold(CONFIGS, found)) == [
+    assert spans(history_rows(CONFIGS, found)) == [
         ("a", "k", "1", 1, 5, "at 5"),
         ("a", "k", "1", 7, None, None),
         ("a", "l", "2", 2, 5, "at 5"),
@@ -178,7 +178,7 @@ def test_a_state_begins_only_if_something_differs() -> None:
         ("b", "k", 6, CHANGES, "1", Scope.ONE),
         ("b", "k", 7, CLOSES, None, Scope.ONE),
     )
-    assert spans(fold(CONFIGS, found)) == [
+    assert spans(history_rows(CONFIGS, found)) == [
         ("a", "k", "1", 1, 3, "at 3"),
         ("a", "k", "2", 3, 5, "at 5"),
         ("a", "k", None, 5, None, None),
@@ -192,17 +192,20 @@ def test_what_a_snapshot_lacks_ends_with_it() -> None:
         ("b", "k", 9, OPENS, "2", Scope.ONE),
         (None, None, 9, CLOSES, None, Scope.NOT_IN_SNAPSHOT),
     )
-    assert spans(fold(CONFIGS, found)) == [("a", "k", "1", 1, 9, "at 9"), ("b", "k", "2", 2, None, None)]
+    assert spans(history_rows(CONFIGS, found)) == [
+        ("a", "k", "1", 1, 9, "at 9"),
+        ("b", "k", "2", 2, None, None),
+    ]
 
 
 def test_no_step_makes_no_state() -> None:
-    assert fold(CONFIGS, config_steps()) == history_schema(CONFIGS).empty_table()
+    assert history_rows(CONFIGS, config_steps()) == history_schema(CONFIGS).empty_table()
     only = config_steps(("a", None, 5, CLOSES, None, Scope.MATCHING))
-    assert fold(CONFIGS, only).num_rows == 0
+    assert history_rows(CONFIGS, only).num_rows == 0
 
 
 def test_only_states_that_a_step_may_be_for_are_affected() -> None:
-    states = fold(
+    states = history_rows(
         CONFIGS,
         config_steps(
             ("a", "k", 1, OPENS, "1", Scope.ONE),

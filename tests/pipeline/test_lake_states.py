@@ -22,9 +22,9 @@ from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.pipeline.generator.cluster import Size
 from quorate.pipeline.generator.years import generate
-from quorate.pipeline.history.fold import fold, history_schema
 from quorate.pipeline.history.names import TopicNames
 from quorate.pipeline.history.parts import parts
+from quorate.pipeline.history.replay import history_rows, history_schema
 from quorate.pipeline.history.steps import Records, prior_steps, steps
 from quorate.pipeline.lake_source import open_source
 from quorate.pipeline.tables import ENTITIES
@@ -96,8 +96,8 @@ class Tables:
 
 def joined(entity: Entity, found: pa.Table) -> pa.Table:
     """The states of an entity, computed in three parts, and in one: they are the same."""
-    divided = [fold(entity, part) for _, part in parts(entity, found, 3)]
-    whole = fold(entity, found)
+    divided = [history_rows(entity, part) for _, part in parts(entity, found, 3)]
+    whole = history_rows(entity, found)
     assert sorted(map(str, pa.concat_tables([whole.slice(0, 0), *divided]).to_pylist())) == sorted(
         map(str, whole.to_pylist())
     )

@@ -4,6 +4,8 @@ a thread."""
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -98,3 +100,44 @@ def test_an_abandoned_snapshot_file_is_deleted(
 
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_while_the_node_stops_is_one_line_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fsync fails after the writing was cancelled, and the file cannot be deleted. Nothing has a traceback."""
+    syncing, may_fail = threading.Event(), threading.Event()
+
+    def failing(fd: int) -> None:
+        syncing.set()
+        assert may_fail.wait(10)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def read_only(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    unexpected: list[dict[str, object]] = []
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unexpected.append(context))
+        writer = SnapshotWriter(tmp_path, ID)
+        writing = loop.create_task(write_snapshot(writer, iter(Parts())))
+        assert await loop.run_in_executor(None, syncing.wait, 10)
+        writing.cancel()
+        loop.call_soon(may_fail.set)
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        del writing
+        gc.collect()  # asyncio reports an exception that nobody has asked for when its future is deleted
+        await asyncio.sleep(0)
+        return str(writer.path)
+
+    path = asyncio.run(main())
+    assert not unexpected
+    assert caplog.messages == [
+        f"[RaftStorage] SnapshotWriter.freeze was cancelled, and failed: [Errno 5] Input/output error: '{path}'"
+    ]
+    assert caplog.records[0].exc_info is None

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from quorate.log.directories.periodic_jobs import apply_retention, expire_producers, flush_due
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.flusher import save_epochs_in_advance
 
@@ -48,11 +50,11 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: set[asyncio.Future[None]] = set()
         self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
-            ("retention", config.get("log.retention.check.interval.ms"), logs.apply_retention),
+            ("retention", config.get("log.retention.check.interval.ms"), partial(apply_retention, logs)),
             (
                 "producer expiration",
                 config.get("producer.id.expiration.check.interval.ms"),
-                logs.expire_producers,
+                partial(expire_producers, logs),
             ),
             (
                 "recovery point checkpoint",
@@ -75,7 +77,11 @@ class LogMaintenance:
                 logs.checkpoint_high_watermarks,
             ),
             ("ISR", config.get("replica.lag.time.max.ms") / 2, replicas.shrink_isrs),
-            ("flush", min(config.get("log.flush.scheduler.interval.ms"), _FOREVER_MS), logs.flush_due),
+            (
+                "flush",
+                min(config.get("log.flush.scheduler.interval.ms"), _FOREVER_MS),
+                partial(flush_due, logs),
+            ),
         ]
 
     def start(self) -> None:
@@ -91,11 +97,16 @@ class LogMaintenance:
         """Cancels the tasks and waits for their threads. After that the logs may be closed."""
         self._logs.on_background_failure(None)
         tasks, self._tasks = self._tasks, []
+        threads = list(self._threads)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._threads:
-            await asyncio.wait(self._threads)
+        for error in await asyncio.gather(*threads, return_exceptions=True):
+            # The task does not wait for its thread any more. asyncio would log the error with a traceback.
+            if error is not None:
+                logger.warning(
+                    "[Upkeep broker=%d] A job failed at the end: %s", self._replicas.node_id, error
+                )
 
     def _background_failed(self) -> None:
         """Called in the thread of the background work."""

@@ -17,14 +17,12 @@ from quorate.net.ip_throttle import IpRates
 from quorate.net.limits import UNLIMITED, ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.process_setup import max_connections_per_listener
+from quorate.security.client_quota import CONNECTION_CREATION_RATE, IP
 
 if TYPE_CHECKING:
     from quorate.metadata.image import ClientQuotasImage, MetadataImage
 
 logger = logging.getLogger(__name__)
-
-IP, IP_CONNECTION_RATE = "ip", "connection_creation_rate"
-"""The type of entity and the key of the client quota (KIP-612)."""
 
 Values = Callable[[str], str | None]
 """Returns the value of a key as text, or None."""
@@ -95,7 +93,7 @@ class NodeLimits:
         default, limits = UNLIMITED, dict[str, int]()
         for entity, values in image.client_quotas.entities.items():
             [(kind, name), *_] = entity
-            rate = values.get(IP_CONNECTION_RATE)
+            rate = values.get(CONNECTION_CREATION_RATE)
             if kind != IP or rate is None:
                 continue
             if name is None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from quorate.protocol.api import REGISTRY
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.security.client_quota import IP
 
 
 def refuse_acls() -> NoReturn:
@@ -37,7 +38,7 @@ def refuse_quotas(request: Any) -> None:
 
 def _is_of_address(entry: Any) -> bool:
     """Whether an entry names an IP address. The controller refuses one that names a user, too."""
-    return any(part.entity_type == "ip" for part in entry.entity)
+    return any(part.entity_type == IP for part in entry.entity)
 
 
 def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: int) -> Any:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark import sql
 
     from quorate.pipeline.directories import copies, files
+    from quorate.pipeline.history import topic_events
     from quorate.pipeline.jobs import topic_history as job
     from quorate.pipeline.spark import session
 else:
@@ -26,6 +27,7 @@ else:
     copies, files = lazy_modules("quorate.pipeline.directories", "copies", "files")
     session = lazy_module("quorate.pipeline.spark.session")
     job = lazy_module("quorate.pipeline.jobs.topic_history")
+    topic_events = lazy_module("quorate.pipeline.history.topic_events")
 
 
 SMALL_BYTES: Final = 32 << 20
@@ -68,7 +70,7 @@ def _main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
     if found is not None:
-        found = found.sort_by([(column, "ascending") for column in _ORDER]).select(job.EVENT_COLUMNS)
+        found = found.sort_by([(column, "ascending") for column in _ORDER]).select(topic_events.EVENT_COLUMNS)
         rows = (row for batch in found.to_batches(_ROWS) for row in batch.to_pylist())
         _print((row for row in rows if not options.topic or row["topic"] in options.topic), options)
     else:
@@ -92,7 +94,7 @@ def _by_spark(options: Namespace) -> None:
         if options.output:
             events.drop("position").write.mode("errorifexists").format(options.format).save(options.output)
         else:
-            rows = events.orderBy(*_ORDER).select(*job.EVENT_COLUMNS).toLocalIterator()
+            rows = events.orderBy(*_ORDER).select(*topic_events.EVENT_COLUMNS).toLocalIterator()
             _print((row.asDict(recursive=True) for row in rows), options)
     except Exception as error:
         raise ToolError(f"Error: {_reason(error)}") from error

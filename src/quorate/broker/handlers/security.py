@@ -18,6 +18,7 @@ from quorate.protocol.messages.describe_client_quotas import DescribeClientQuota
 from quorate.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
+from quorate.security.client_quota import ENTITY_TYPES, IP
 from quorate.security.unenforced_apis import refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _TOKEN_KEYS = (
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 )
-_QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
 def describe_acls(_services: Services, _context: RequestContext, _request: Any) -> Any:
@@ -71,7 +71,7 @@ def describe_quotas(services: Services, _context: RequestContext, request: Any) 
         else:
             exact[part.entity_type] = part.match
     asked = exact.keys() | any_name
-    if "ip" in asked and len(asked) > 1:
+    if IP in asked and len(asked) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "Invalid entity filter component combination. IP filter component should not be used with "
@@ -110,7 +110,7 @@ def _check_component(part: Any, exact: dict[str, str | None], any_name: set[str]
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
         )
-    if kind not in _QUOTA_ENTITIES:
+    if kind not in ENTITY_TYPES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
     if part.match_type == _EXACT and part.match is None:
         raise KafkaError(

@@ -16,6 +16,7 @@ from quorate.dataclass import dataclass
 from quorate.log.errors import DiskAccess
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
+from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     from quorate.broker.replication.fetch_session import FetchPartition
@@ -159,6 +160,9 @@ def _read_partition(
     except KafkaError as error:
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             manager.handle_storage_failure(error)
+        elif error.code == ErrorCode.CORRUPT_MESSAGE:
+            text = "[Fetch broker=%d] Reading %s-%s failed: %s"
+            logger.error(text, manager.node_id, part.topic, part.partition, error.message)
         return ReadResult(error.code)
     except Exception:
         logger.exception(
@@ -222,12 +226,14 @@ def _read_log(
 
 
 def _copied(log: PartitionLog, region: FileRegion) -> bytes:
-    """The bytes of a region. Raises LogDirFailure, also if the file is shorter than the log."""
-    access = DiskAccess(str(log.dir.parent), log.dir.name, "reading from")
+    """The bytes of a region. Raises LogDirFailure, and CorruptRecordError if the file is shorter than the log."""
     try:
-        return region.read()
-    except (OSError, EOFError) as error:
-        raise access.failure(error) from error
+        with DiskAccess(str(log.dir.parent), log.dir.name, "reading from"):
+            return region.read()
+    except EOFError as error:
+        # The file has lost its end, but the disk answers. So the directory and its other logs stay online,
+        # as in Kafka, whose RecordBatchIterator reports a corrupt record where a file ends too early.
+        raise CorruptRecordError(f"Log {log.dir.name} in dir {log.dir.parent} is damaged: {error}") from error
 
 
 def _not_available(part: FetchPartition, log: PartitionLog) -> KafkaError:

@@ -15,8 +15,8 @@ from quorate.metadata.records import ClientQuotaRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from quorate.protocol.schema import Data
+from quorate.security.client_quota import CONNECTION_CREATION_RATE, ENTITY_TYPES, IP
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _LONG_MAX = float(2**63 - 1)
 _INT_MAX = float(2**31 - 1)
 
@@ -26,7 +26,7 @@ USER_CLIENT_KEYS: Mapping[str, float | None] = {
     "request_percentage": None,
     "controller_mutation_rate": None,
 }
-IP_KEYS: Mapping[str, float | None] = {"connection_creation_rate": _INT_MAX}
+IP_KEYS: Mapping[str, float | None] = {CONNECTION_CREATION_RATE: _INT_MAX}
 """The quota keys, each with the largest value of an integer quota, or None for a quota that may be
 fractional."""
 
@@ -73,7 +73,7 @@ def _entity(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
     for part in entry.entity:
         if part.entity_type in parts:
             raise _invalid(f"Invalid client quota entity, duplicate entity entry {part.entity_type}")
-        if part.entity_type not in (USER, CLIENT_ID, IP):
+        if part.entity_type not in ENTITY_TYPES:
             raise _invalid(f"Unhandled client quota entity type: {part.entity_type}")
         if part.entity_name == "":
             raise _invalid(f"Empty {part.entity_type} not supported")

@@ -1,5 +1,5 @@
 """`LogManager`: all logs of a broker in its log directories. Loads, creates, deletes and closes them, and
-applies retention, flushes and checkpoints.
+writes their checkpoints.
 
 `__cluster_metadata-0` belongs to Raft and is ignored. A directory with the suffix `-delete` is removed;
 those with `-stray` are ignored; those with `-future` are future logs.
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module
 from quorate.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, TopicPartition
-from quorate.log.config import LONG_MAX, LogConfig
+from quorate.log.config import LogConfig
 from quorate.log.directories import clean_shutdown
 from quorate.log.directories.deletion import LogDeletion
-from quorate.log.directories.found_logs import find_logs
 from quorate.log.directories.future_logs import FutureLogs, Logs
+from quorate.log.directories.listing import list_logs
 from quorate.log.directories.offset_checkpoints import OffsetCheckpoints
 from quorate.log.errors import LogDirFailure, NotALogError
 from quorate.log.files import FileSystem, OpenFiles
@@ -28,7 +28,6 @@ from quorate.log.partition.local_log import FUTURE_SUFFIX
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import BackgroundScheduler, Step, run_steps
 from quorate.protocol.uuids import is_reserved
-from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     from quorate.log.directories import opening, strays
@@ -39,7 +38,6 @@ else:
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 64  # logs between two yields of a periodic job: well below a millisecond if there is nothing to do
 _SYNC_ALL_FROM = 64
 """From this many logs that need a sync on, one sync of the file system is cheaper."""
 Progress = Callable[[Path, int, int], None]
@@ -79,7 +77,7 @@ class LogManager:
         """The directories in which no new log is placed, unless it is assigned to one of them (KIP-1066)."""
         self._defaults = defaults
         self.files = files
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
         self._assigned_directory: AssignedDirectory | None = None
         self._logs: Logs = {}
@@ -151,8 +149,8 @@ class LogManager:
         if clean:
             clean_shutdown.remove(text)
         offsets = self._checkpoints.read(directory)
-        wanted, to_delete = find_logs(text)
-        now_ms = self._now_ms()
+        wanted, to_delete = list_logs(text)
+        now_ms = self.now_ms()
         if wanted and not clean:
             logger.info("[LogManager] %s was not closed cleanly; its logs are recovered", text)
         for topic in {topic for _, (topic, _) in wanted}:
@@ -335,7 +333,7 @@ class LogManager:
             place,
             self._config_for(topic),
             files=self.files,
-            now_ms=self._now_ms() if now_ms is None else now_ms,
+            now_ms=self.now_ms() if now_ms is None else now_ms,
             topic_id=topic_id,
             scheduler=self.scheduler,
         )
@@ -420,45 +418,7 @@ class LogManager:
             except LogDirFailure as failure:
                 yield failure
 
-    # --- periodic jobs, in steps (see `scheduler.Step`) -------------------------------------------
-
-    def apply_retention(self) -> Iterator[Step]:
-        """Applies retention. A damaged log keeps its segments, and the others are not affected. Raises
-        LogDirFailure."""
-        self.scheduler.run_callbacks()
-        now_ms = self._now_ms()
-        for count, log in enumerate(list(self._logs.values())):
-            deleted = 0
-            if log.has_files and self._logs.get((log.topic, log.partition)) is log:
-                try:
-                    deleted = log.delete_old_segments(now_ms)
-                except CorruptRecordError as damage:
-                    logger.error("[LogManager] Retention of %s failed: %s", log.dir, damage)
-            if deleted or count % _SLICE == _SLICE - 1:
-                yield None
-
-    def expire_producers(self) -> Iterator[Step]:
-        """Forgets producers whose last batch is older than `producer.id.expiration.ms`."""
-        now_ms = self._now_ms()
-        for count, log in enumerate(list(self._logs.values())):
-            log.producers.remove_expired(now_ms)
-            if count % _SLICE == _SLICE - 1:
-                yield None
-
-    def flush_due(self) -> Iterator[Step]:
-        """Flushes the logs whose last flush is `flush.ms` ago. Raises LogDirFailure."""
-        self.scheduler.run_callbacks()
-        now_ms = self._now_ms()
-        for count, log in enumerate(list(self._logs.values())):
-            if (
-                log.config.flush_ms != LONG_MAX
-                and log.flusher.unflushed
-                and self._logs.get((log.topic, log.partition)) is log  # else it was deleted meanwhile
-                and now_ms - log.flusher.last_flush_ms >= log.config.flush_ms
-            ):
-                log.flusher.flush_later(now_ms)
-            if count % _SLICE == _SLICE - 1:
-                yield None
+    # --- checkpoints, in steps (see `scheduler.Step`) ---------------------------------------------
 
     def checkpoint_recovery_points(self) -> Iterator[Step]:
         """Writes the recovery points of all directories. Raises LogDirFailure."""

@@ -1,7 +1,7 @@
-"""Computes the tables of entities from new events: a few in this process, more in the processes of Spark.
+"""Computes the tables of entities from new events: a few in this process, more in Spark's processes.
 
-States that hold at present are in files of their own, so that new records replace these files only. States that have
-ended are added, and their files stay.
+Current states are in files of their own, so that new records replace only these files. States that have
+ended get further files, and the files that they have stay.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.history.fold import affected, fold, history_schema
 from quorate.pipeline.history.names import COLUMNS, TopicNames
 from quorate.pipeline.history.parts import parts
+from quorate.pipeline.history.replay import affected, history_rows, history_schema
 from quorate.pipeline.history.steps import Records, columns_read, prior_steps, step_schema, steps
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import (
@@ -35,14 +35,14 @@ from quorate.pipeline.tables.lake import Changes, Lake, Progress
 from quorate.pipeline.tables.topics import TOPICS
 
 SMALL_BYTES: Final = 256 << 10
-"""A file of ended states below this size is written anew together with the next ones, so that frequent runs do not leave
-a file each."""
+"""A file of ended states below this size is replaced by one that has the next ended states, too: otherwise
+each of many runs would leave a small file."""
 
 LITTLE_BYTES: Final = 64 << 20
-"""Present states up to this size are joined with few new records in this process."""
+"""A few new records are applied in this process if the current states have at most this size."""
 
 ROWS_PER_PART: Final = 500_000
-"""The records and states that one process joins at a time."""
+"""The records and states that one process replays at a time."""
 
 _BYTES_PER_STATE: Final = 50
 
@@ -151,18 +151,18 @@ class States:
         )
 
 
-def _divided(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows that hold at present, and those that have ended, in the order in which they began."""
+def _current_and_ended(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The current states and those that have ended, in the order in which they began."""
     rows = rows.take(pa.array(np.argsort(rows["valid_from_offset"].to_numpy(), kind="stable")))
-    present = pc.is_null(rows["valid_to_offset"])
-    return rows.filter(present), rows.filter(pc.invert(present))
+    current = pc.is_null(rows["valid_to_offset"])
+    return rows.filter(current), rows.filter(pc.invert(current))
 
 
 # -- few records ---------------------------------------------------------------------------------------
 
 
-def joined_here(table: Table, records: Records, names: TopicNames | None) -> Changes:
-    """What the records change in a table, computed in this process."""
+def changes_here(table: Table, records: Records, names: TopicNames | None) -> Changes:
+    """Computes in this process what the records change in a table."""
     entity = table.entity
     found = steps(entity, records, resets=table.resets, names=names)
     removed = []
@@ -176,12 +176,12 @@ def joined_here(table: Table, records: Records, names: TopicNames | None) -> Cha
         ended.append(before.ended)
         kept.append(before.valid.filter(pa.array(~touched)))
         prior.append(prior_steps(entity, before.valid.filter(pa.array(touched))))
-    present, past = _divided(fold(entity, pa.concat_tables([*prior, found])))
+    current, past = _current_and_ended(history_rows(entity, pa.concat_tables([*prior, found])))
     ended.append(past)
     if table.small and any(rows.num_rows for rows in ended):
         removed += table.small
         ended[:0] = [table.rows_of(file.path) for file in table.small]
-    written = [write_file(table.place, pa.concat_tables([*kept, present]))]
+    written = [write_file(table.place, pa.concat_tables([*kept, current]))]
     written.append(write_file(table.place, pa.concat_tables(ended)))
     return Changes([file for file in written if file is not None], removed)
 
@@ -231,15 +231,17 @@ class Events:
     """The files of the table `topics` that have those of the range."""
 
 
-def joined_by_tasks(
+def changes_by_tasks(
     lake: Lake,
     tables: Mapping[str, Table],
     read_from: Mapping[str, int],
     counts: Mapping[str, int],
     source: Events,
 ) -> dict[str, Changes]:
-    """What the records change in some tables, computed in the processes of Spark. `read_from` and `counts` are, for each
-    table, the offset from which its events are read, and their number."""
+    """Computes in Spark's processes what the records change in some tables.
+
+    `read_from` has for each table the offset from which its events are read, and `counts` their number.
+    """
     plans: list[_Plan] = []
     total = 0
     for name, table in tables.items():
@@ -314,8 +316,8 @@ def _received(plan: _Plan, found: Iterator[pa.Table]) -> list[DataFile]:
     all_steps, ended = [schema.empty_table()], [history_schema(entity).empty_table()]
     for table in found:
         (all_steps if "scope" in table.column_names else ended).append(table)
-    present, past = _divided(fold(entity, pa.concat_tables(all_steps)))
-    written = [write_file(plan.place, rows) for rows in (present, pa.concat_tables([*ended, past]))]
+    current, past = _current_and_ended(history_rows(entity, pa.concat_tables(all_steps)))
+    written = [write_file(plan.place, rows) for rows in (current, pa.concat_tables([*ended, past]))]
     return [file for file in written if file is not None]
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.codes import Flags, Numbers, flags
-from quorate.pipeline.history.fold import Folded, State
+from quorate.pipeline.history.replay import ColumnHistory, Replayed
 from quorate.pipeline.history.steps import POSITION
 from quorate.pipeline.tables.events import EFFECTIVE
 from quorate.pipeline.tables.expressions import whole
@@ -41,33 +41,36 @@ class Differences:
     """The columns whose values are lists."""
 
 
-def differences(folded: Folded) -> Differences:
+def differences(replayed: Replayed) -> Differences:
     """The steps at which a state begins or ends."""
-    changed = folded.changed
-    rows = pa.array(folded.ordered.row[changed])
-    at = {name: whole(folded.steps[name]).take(rows) for name in (EFFECTIVE, POSITION, "timestamp", "type")}
-    is_there, was_there = folded.is_there[changed], folded.was_there[changed]
+    changed = replayed.changed
+    rows = pa.array(replayed.ordered.row[changed])
+    at = {name: whole(replayed.steps[name]).take(rows) for name in (EFFECTIVE, POSITION, "timestamp", "type")}
+    is_there, was_there = replayed.is_there[changed], replayed.was_there[changed]
     before: dict[str, pa.Array] = {}
     after: dict[str, pa.Array] = {}
-    for name, state in folded.columns.items():
-        number, texts = _texts(state)
+    for name, column in replayed.columns.items():
+        number, texts = _texts(column)
         # The step before is one of the same entity, if this existed.
         for found, places, exists in ((before, changed - 1, was_there), (after, changed, is_there)):
             known = np.where(exists, number[places], -1)
             found[name] = pa.DictionaryArray.from_arrays(
                 pa.array(known.astype(np.int32), mask=known < 0), texts
             )
-    lists = frozenset([name for name, state in folded.columns.items() if pa.types.is_list(state.source.type)])
-    return Differences(folded.keys(changed), at, is_there, was_there, before, after, lists)
+    columns = replayed.columns.items()
+    lists = frozenset([name for name, column in columns if pa.types.is_list(column.source.type)])
+    return Differences(replayed.keys(changed), at, is_there, was_there, before, after, lists)
 
 
-def _texts(state: State) -> tuple[Numbers, pa.Array]:
-    """The numbers of the values' texts after each step, -1 for null, and the texts by number. Equal values have the same
-    number."""
-    known = np.flatnonzero(state.code >= 0)[::-1]
-    first = np.zeros(int(state.code.max(initial=-1)) + 1, np.int64)
-    first[state.code[known]] = state.place[known]
-    return state.code, _text(state.source.take(pa.array(first)))
+def _texts(column: ColumnHistory) -> tuple[Numbers, pa.Array]:
+    """The number of the value's text after each step (-1: null), and the texts by number.
+
+    Equal values have the same number.
+    """
+    known = np.flatnonzero(column.code >= 0)[::-1]
+    first = np.zeros(int(column.code.max(initial=-1)) + 1, np.int64)
+    first[column.code[known]] = column.place[known]
+    return column.code, _text(column.source.take(pa.array(first)))
 
 
 def _text(values: pa.Array) -> pa.Array:
@@ -79,8 +82,11 @@ def _text(values: pa.Array) -> pa.Array:
 
 
 def changes(found: Differences, fields: Mapping[str, str | pa.Array]) -> pa.Array:
-    """For each step, the list of the columns that differ, in the order of `fields`. Its values are the names to show,
-    or an array with a name for each step. A list that becomes known as empty does not differ."""
+    """For each step, the list of the columns that differ, in the order of `fields`.
+
+    The values of `fields` are the names to show: one for all steps, or an array with one for each step.
+    A list that was null and becomes empty does not differ.
+    """
     count = len(found.is_there)
     differs = np.zeros((count, len(fields)), np.bool_)
     names, old, new = [], [], []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorate.pipeline.history.codes import Numbers, codes, flags
-from quorate.pipeline.tables.events import EFFECTIVE
+from quorate.pipeline.tables.events import EFFECTIVE, MAX_OFFSET
 from quorate.pipeline.tables.expressions import Rows, whole
 
 TOPIC_ID: Final = "topic_id"
@@ -19,30 +19,33 @@ TOPIC_NAME: Final = "topic_name"
 COLUMNS: Final = (TOPIC_ID, "topic", "valid_from_offset", "valid_to_offset")
 """The columns of the table `topics` that are needed."""
 
-_NEVER: Final = np.iinfo(np.int64).max
-
 
 class TopicNames:
-    """The topics of a range of the log: ids, names, and when they existed."""
+    """The topics of a range of the log: their ids, their names, and the offsets at which they existed."""
 
     def __init__(self, topics: pa.Table) -> None:
         """`topics` are rows of the table `topics`, with `COLUMNS`."""
         topics = topics.select(list(COLUMNS)).combine_chunks()
         self._ids, self._names = (topics.column(name).combine_chunks() for name in COLUMNS[:2])
         self._from = topics.column("valid_from_offset").to_numpy()
-        self._to = topics.column("valid_to_offset").fill_null(_NEVER).to_numpy()
+        self._to = topics.column("valid_to_offset").fill_null(MAX_OFFSET).to_numpy()
         self._created = self._ids, self._names
 
     def with_created(self, created: pa.Table) -> TopicNames:
-        """Knows the names of topics that some TopicRecords create, too. The table lacks one that is created and deleted in
-        one transaction."""
+        """Returns a copy that has the names of created topics, too.
+
+        `created` are TopicRecords. The table has no row for a topic that one transaction creates and
+        deletes, but other records of this transaction may have its id.
+        """
         found = copy(self)
         found._created = whole(created[TOPIC_ID]), whole(created[TOPIC_NAME])
         return found
 
     def fill(self, rows: Rows, wanted: Collection[str]) -> Rows:
-        """The rows, with the wanted columns of `topic_id` and `topic_name` filled in. The name of an id never changes.
-        A name stands for the topic that had it when the record took effect."""
+        """Returns the rows with those of `topic_id` and `topic_name` filled in that are wanted.
+
+        An id has one name for ever. A name belongs to the topic that had it when the record took effect.
+        """
         table = rows.table
         if TOPIC_NAME in wanted and table[TOPIC_NAME].null_count:
             name = rows.value(TOPIC_NAME)
@@ -58,7 +61,7 @@ class TopicNames:
         return Rows(table)
 
     def _id_of_name(self, rows: Rows) -> pa.Array:
-        """The ids of rows, those which they lack by the name."""
+        """The ids of the rows. A row without an id gets the id of its topic name."""
         ids, name = rows.value(TOPIC_ID), rows.value(TOPIC_NAME)
         lacking = np.flatnonzero(flags(pc.and_(pc.is_null(ids), pc.is_valid(name))))
         found = np.full(len(ids), -1, np.int64)
@@ -68,7 +71,7 @@ class TopicNames:
         return pc.coalesce(ids, self._ids.take(pa.array(found, mask=found < 0)))
 
     def _at(self, names: pa.Array, offsets: Numbers) -> Numbers:
-        """For each name the row of the topic that had it at an offset, or -1."""
+        """For each name, the row of the topic that had it at the offset, or -1."""
         count = len(self._names)
         code = codes(pa.concat_arrays([self._names, names]))
         at = np.concatenate([self._from, offsets])

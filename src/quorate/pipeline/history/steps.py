@@ -1,7 +1,8 @@
-"""What records do to the entities of a declaration: a row for each record and each entity that it names.
+"""What records do to the entities of a declaration: one row, a step, for each record and entity.
 
-A step has the key of its entity. Where a record names a part of the key, the other columns are null: the step is for all
-entities that agree with it. `Scope` says for which ones else a step may be.
+A step has the key of its entity. If the record names only a part of the key, the other columns are null,
+and the step is for all entities that agree with the part. `Scope` lists the other steps that are for
+several entities.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from quorate.pipeline.tables.expressions import Expression, Rows, is_set, paths,
 from quorate.pipeline.tables.kinds import arrow_kind
 
 POSITION: Final = "position"
-"""The place of a record in its file. Records are in the order of the offsets at which they take effect, then of their
-places."""
+"""The place of a record in its file. It orders records that take effect at the same offset."""
 
 HEADER: Final = "SNAPSHOT_HEADER"
 _WHO: Final = tuple(ATTRIBUTION_COLUMNS)
@@ -43,20 +43,20 @@ _EFFECTS: Final = {
 
 
 class Scope(IntEnum):
-    """For which entities a step is."""
+    """Which entities a step is for."""
 
     ONE = 0
-    """The one of its key."""
+    """The entity with its key."""
     MATCHING = 1
-    """All that agree with the columns of the key that are not null."""
+    """All entities that agree with the columns of the key that are not null."""
     OTHERS = 2
-    """All that have no step of the same record: it lists those that exist."""
+    """All entities without a step of the same record, which lists the entities that exist."""
     NOT_IN_SNAPSHOT = 3
-    """All that have no step at the same offset: it is the last one of a snapshot."""
+    """All entities without a step at the same offset, which is that of a snapshot."""
 
 
 def step_schema(entity: Entity) -> pa.Schema:
-    """The columns of the steps of an entity. Counters have two: the value, and what is added."""
+    """The columns of the steps of an entity. A counter has two: its value, and what a record adds to it."""
     validity = {column.name: column.kind for column in VALIDITY}
     return pa.schema(
         [
@@ -114,7 +114,7 @@ class Records:
         self._found: dict[str, pa.Table] = {}
 
     def of(self, kind: str) -> pa.Table:
-        """Those of a type, without the structs of the others."""
+        """The records of one type, without the struct columns of the other types."""
         if kind not in self._found:
             other = [name for name in self._events.column_names if name.endswith("_record")]
             columns = [n for n in self._events.column_names if n not in other or n == kind.lower()]
@@ -127,8 +127,11 @@ class Records:
 def steps(
     entity: Entity, records: Records, *, resets: bool = False, names: TopicNames | None = None
 ) -> pa.Table:
-    """The steps of some records. With `resets`, a snapshot among them replaces records that are missing: what it lacks
-    does not exist any more. `names` are needed by entities which need the names of topics."""
+    """The steps of some records.
+
+    With `resets`, a snapshot among the records stands for those that the log has lost: an entity that the
+    snapshot lacks does not exist any more. Entities with `names_topics` need `names`.
+    """
     schema = step_schema(entity)
     found = []
     if names is not None and entity.names_topics:
@@ -147,7 +150,7 @@ def steps(
             rows = rows.each(rule.each)
         scope = Scope.ONE if len(rule.key) == len(entity.key) else Scope.MATCHING
         if scope is Scope.MATCHING:
-            # One that names what is not known, such as a topic, is for none: without the column, it is for all.
+            # A null in the key would match every entity. A record with an unknown topic must match none.
             for expression in rule.key.values():
                 rows = rows.where(is_set(expression))
         found.append(_table(schema, rows, rule, scope))
@@ -196,7 +199,7 @@ def _who(rows: Rows) -> pa.Array:
 
 
 def prior_steps(entity: Entity, before: pa.Table) -> pa.Table:
-    """The rows of an entity's table that are valid at the begin of a range, as steps before all others."""
+    """The rows of an entity's table that are valid at the start of a range, as steps before all others."""
     count = before.num_rows
     given = {
         EFFECTIVE: before["valid_from_offset"],

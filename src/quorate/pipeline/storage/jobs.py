@@ -1,6 +1,6 @@
-"""Runs functions on the processes of Spark, and sends Arrow tables from some to others.
+"""Runs functions in the worker processes of Spark, and sends Arrow tables between these processes.
 
-Spark sees bytes, not rows: to send columns as rows through its own writers takes many times as long.
+Spark gets the tables as bytes. To convert columns to Spark's rows and back takes many times as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def each(spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R]) -> list[R]:
-    """The results of a function for each of some tasks. They are small: the driver collects them."""
+    """Calls a function with each task in a worker process, and returns the results to the driver."""
     if not tasks:
         return []
     return spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
@@ -31,7 +31,11 @@ def shuffled(
     count: int,
     receive: Callable[[int, Iterator[pa.Table]], R],
 ) -> list[R]:
-    """Sends tables from tasks to `count` receivers by their numbers, and returns the results of these."""
+    """Sends tables from tasks to `count` receivers, and returns the results of the receivers.
+
+    `send` yields tables with the number of the receiver, from 0 on. `receive` gets its number and its
+    tables. Both run in worker processes.
+    """
     if not tasks:
         return []
 
@@ -47,7 +51,7 @@ def shuffled(
 
 
 def packed(table: pa.Table) -> bytes:
-    """A table as bytes, as processes send it to each other."""
+    """Returns a table in Arrow's IPC stream format, compressed with LZ4."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
         writer.write_table(table)
@@ -56,6 +60,6 @@ def packed(table: pa.Table) -> bytes:
 
 
 def unpacked(data: bytes) -> pa.Table:
-    """The table in such bytes."""
+    """Returns the table that `packed` was given."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()

@@ -37,6 +37,8 @@ from quorate.pipeline.history.codes import Flags, Numbers, flags
 
 EVENTS: Final = "events"
 EFFECTIVE: Final = "effective_offset"
+MAX_OFFSET: Final = np.iinfo(np.int64).max
+"""Stands for the end of a range of offsets that has none: greater than the offset of any record."""
 BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 END: Final = "END_TRANSACTION_RECORD"
 ABORT: Final = "ABORT_TRANSACTION_RECORD"
@@ -117,8 +119,10 @@ NO_TRANSACTIONS: Final = Transactions(np.zeros(0, np.int64), np.zeros(0, np.int6
 def to_events(
     rows: pa.RecordBatch, cluster_id: str | None, transactions: Transactions = NO_TRANSACTIONS
 ) -> pa.RecordBatch:
-    """The rows of the data source as rows of this table, without the column `cluster`. They must not begin or end inside
-    of a transaction that `transactions` lacks."""
+    """The rows of the data source as rows of this table, without the column `cluster`.
+
+    They must not begin or end inside of a transaction that `transactions` lacks.
+    """
     columns = {name: rows.column(place) for place, name in enumerate(rows.schema.names)}
     _hide_passwords(columns)
     in_log = flags(pc.and_(pc.is_null(columns["snapshot"]), pc.invert(columns["control"])))

@@ -22,8 +22,8 @@ from quorate.pipeline.applying.histories import (
     LITTLE_BYTES,
     Events,
     Table,
-    joined_by_tasks,
-    joined_here,
+    changes_by_tasks,
+    changes_here,
     topic_files,
     topic_names,
 )
@@ -160,8 +160,10 @@ def _arrive(
 
 
 def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tuple[Extent, Markers] | None:
-    """The next records to apply, and the markers of their transactions. Records of a transaction that has not
-    ended are left for a later run. None if there are no others."""
+    """The next records to apply and the markers of their transactions, or None if there are no records.
+
+    Records of an open transaction, and those after them, are left for a later run.
+    """
     end = min(extent.end, extent.start + chunk)
     while True:
         part = Extent(extent.start, end, extent.snapshot)
@@ -179,9 +181,12 @@ def _step(lake: Lake, source: Source, extent: Extent, at: int, chunk: int) -> tu
 def catch_up(
     lake: Lake, cluster: str, report: Report, *, every: bool = False, arrival: Arrival | None = None
 ) -> None:
-    """Computes the tables of all entities up to the offset that the events have applied, each from where it is: after an
-    arrival of records, and after a run that was killed. With `every`, those get a commit, too, that no record affects.
-    `arrival` has the records that were written last. Raises LakeError if the events that a table needs have expired."""
+    """Computes the tables of all entities up to the offset that the events have applied.
+
+    Each table continues from its own offset: after new records, or after a run that was killed. With
+    `every`, a table that no record affects gets a commit with the new offset, too. `arrival` has the records
+    that were written last. Raises LakeError if the events that a table needs have expired.
+    """
     to = lake.progress(EVENTS, cluster)
     progress = {name: lake.progress(name, cluster) for name in ENTITIES}
     behind = {name: found for name, found in progress.items() if found.end < to.end}
@@ -225,16 +230,16 @@ def _compute(lake: Lake, cluster: str, progress: Mapping[str, Progress], news: N
         names = topic_names(lake, cluster, first) if with_names else None
         records = {start: Records(news.rows(start)) for start in set(starts.values())}
 
-        def join(name: str) -> None:
-            changes = joined_here(tables[name], records[starts[name]], names)
+        def compute(name: str) -> None:
+            changes = changes_here(tables[name], records[starts[name]], names)
             tables[name].commit(lake, changes, _target(progress[name], to))
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            for done in [pool.submit(join, name) for name in tables]:
+            for done in [pool.submit(compute, name) for name in tables]:
                 done.result()
         return
     topics = topic_files(lake, cluster, first) if with_names else (lake.place(TOPICS.name, cluster), ())
-    found = joined_by_tasks(
+    found = changes_by_tasks(
         lake,
         tables,
         starts,
@@ -251,8 +256,11 @@ def events_between(lake: Lake, cluster: str, start: int, end: int) -> DataFrame:
 
 
 def complete_end(lake: Lake, cluster: str, entity: Entity) -> int:
-    """The offset up to which an entity's table is complete. A table that no record has changed since is behind
-    the events, and complete nevertheless, unless events that it has not applied have expired."""
+    """The offset up to which an entity's table is complete.
+
+    A table may have applied fewer offsets than the events. It is complete nevertheless if none of the events
+    that it has not applied is for its entities. This is not known if some of these events have expired.
+    """
     end, own = lake.applied(EVENTS, cluster), lake.applied(entity.name, cluster)
     if own >= end:
         return end

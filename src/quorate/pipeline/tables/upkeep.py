@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from quorate.dataclass import dataclass
-from quorate.pipeline.history.fold import history_schema
+from quorate.pipeline.history.replay import history_schema
 from quorate.pipeline.spark.delta import RETAIN_HOURS
 from quorate.pipeline.storage.commits import Transaction
 from quorate.pipeline.storage.data_files import DataFile, Place, join_files

@@ -13,6 +13,7 @@ from quorate.admin.client import AdminClient
 from quorate.admin.errors import KafkaError, NetError, error_text
 from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource
 from quorate.protocol.config_resource import ConfigResourceType
+from quorate.security.client_quota import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER
 from quorate.tools.client.admin_client import add_connection, with_admin
 from quorate.tools.client.options import read_properties, tool_parser
 from quorate.tools.command_line import Parser, ToolError, run
@@ -31,11 +32,11 @@ RESOURCES: Mapping[str, tuple[ConfigResourceType, ConfigSource | None]] = {
 }
 """The resource type of each entity type, and the source of its dynamic configurations."""
 
-QUOTA_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+QUOTA_TYPES = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
 QUOTAS = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
 )  # fmt: skip
-IP_QUOTAS = frozenset({"connection_creation_rate"})
+IP_QUOTAS = frozenset({CONNECTION_CREATION_RATE})
 SCRAM_MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 MIN_ITERATIONS = 4096
 
@@ -416,7 +417,7 @@ async def _entries(admin: AdminClient, kind: str, name: str, *, everything: bool
 
 async def _describe_quotas(admin: AdminClient, kinds: Sequence[str], names: Sequence[str]) -> None:
     found = await admin.describe_client_quotas(_components(kinds, names), strict=True)
-    labels = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+    labels = {USER: "user-principal", CLIENT_ID: "client-id", IP: "ip"}
     for entity, values in found.items():
         parts = dict(entity)
         shown = ", ".join(

@@ -15,6 +15,7 @@ from quorate.dataclass import dataclass
 from quorate.metadata.features import LEVELS, METADATA_VERSION
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import parse_uuid, uuid_text
+from quorate.security.client_quota import CLIENT_ID, IP, USER
 from quorate.security.scram import MECHANISMS
 from quorate.tools.shell import texts
 
@@ -193,7 +194,7 @@ def _configs(image: MetadataImage) -> Directory:
     return _mapped(image.configs.resources, name, key, lambda values: _by_text(values, File))
 
 
-_QUOTA_TYPES = {"client-id": "clientId", "ip": "ip", "user": "user"}
+_QUOTA_TYPES = {CLIENT_ID: "clientId", IP: "ip", USER: "user"}
 """The types of quota entities, in the order of their names in a directory name."""
 
 

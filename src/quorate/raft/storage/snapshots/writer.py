@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -16,7 +17,8 @@ WRITE_BYTES = 1 << 20  # written by the thread at a time
 async def write_snapshot(writer: SnapshotWriter, parts: Iterator[bytes | bytearray]) -> None:
     """Writes all parts, durably under the final name.
 
-    Deletes the file if that fails. Raises OSError, and what `parts` raises.
+    If that fails, deletes the file, or leaves it to the next start if the disk does not let it. Raises
+    OSError, and what `parts` raises.
     """
     try:
         held: list[bytes | bytearray] = []
@@ -35,5 +37,6 @@ async def write_snapshot(writer: SnapshotWriter, parts: Iterator[bytes | bytearr
             await in_thread(writer.write, b"".join(held))
         await in_thread(writer.freeze)
     except BaseException:
-        writer.abandon()
+        with contextlib.suppress(OSError):  # the first error says more than one that follows from it
+            writer.abandon()
         raise

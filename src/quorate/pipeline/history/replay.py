@@ -1,7 +1,9 @@
-"""Joins the steps of each entity to its states, one after the other.
+"""Replays the steps of each entity in order and gives its history: one row for each state, with the
+range of offsets in which it was valid (a slowly changing dimension of type 2).
 
-All columns are computed for all entities at once. A state is not a value but the place of the step that gave it: values
-are compared by their codes, and are taken when it is known which states there are.
+All columns are computed for all entities at once. Until the rows are built, a value is represented by
+the place of the step that set it, and values are compared by their codes. So values are copied once,
+for the rows that remain.
 """
 
 from __future__ import annotations
@@ -15,13 +17,7 @@ import pyarrow.compute as pc
 
 from quorate.dataclass import dataclass
 from quorate.pipeline.history.codes import Flags, Numbers, codes, combined, flags
-from quorate.pipeline.history.steps import (
-    CHANGES,
-    OPENS,
-    POSITION,
-    Scope,
-    added,
-)
+from quorate.pipeline.history.steps import CHANGES, OPENS, POSITION, Scope, added
 from quorate.pipeline.tables.declaration import VALIDITY, Entity
 from quorate.pipeline.tables.events import EFFECTIVE
 from quorate.pipeline.tables.expressions import Rows, paths, whole
@@ -29,19 +25,19 @@ from quorate.pipeline.tables.kinds import arrow_kind
 
 
 def history_schema(entity: Entity) -> pa.Schema:
-    """The columns of an entity's table without `cluster`."""
+    """The columns of an entity's table, except `cluster`."""
     columns = (*entity.key, *entity.columns, *VALIDITY)
     return pa.schema([(column.name, arrow_kind(column.kind)) for column in columns])
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """The steps of all entities, in the order of their keys, and for each key in that of the records."""
+class OrderedSteps:
+    """The steps of all entities, sorted by key, and those of one key in the order of the records."""
 
     row: Numbers
     """The row of the step."""
     named: Numbers
-    """A row that has all columns of the key: the step's own may have some of them only."""
+    """A row that has all columns of the key. The row of the step may lack some of them."""
     key: Numbers
     """The code of the key."""
     first: Flags
@@ -50,67 +46,96 @@ class Ordered:
     """The place of the first step of its key."""
 
     def before(self, values: Any) -> Any:
-        """The values one place later. The value of the first step of a key is that of the last step of another."""
+        """For each step, the value after the step before.
+
+        The first step of a key gets the value of another key. Callers ignore it.
+        """
         return np.concatenate([values[:1], values[:-1]])
 
-    def last(self, given: Flags) -> Numbers:
-        """For each step, the place of the last step of its key up to it that is given, or -1."""
+    def last(self, chosen: Flags) -> Numbers:
+        """For each step, the place of the last chosen step of the same key up to and including it, or -1."""
         place = np.arange(len(self.row))
-        found = np.maximum.accumulate(np.where(given, place, -1))
+        found = np.maximum.accumulate(np.where(chosen, place, -1))
         return np.where(found >= self.begin, found, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The value of a column after each step."""
+class ColumnHistory:
+    """The value of one column after each step."""
 
     source: pa.Array
     place: Numbers
-    """Its place in `source` for each step, or -1 for null."""
+    """The place of the value in `source` for each step, or -1 for null."""
     code: Numbers
+    """The code of the value for each step. Equal values have equal codes."""
 
     @classmethod
-    def of(cls, values: pa.Array) -> State:
-        """A column of which each step has the value."""
+    def of(cls, values: pa.Array) -> ColumnHistory:
+        """The history of a column whose value after each step is given."""
         return cls(values, np.arange(len(values)), codes(values))
 
     def array(self, steps: Numbers | None = None) -> pa.Array:
-        """The values after some steps, or all."""
+        """The values after the steps at some places, or after all steps."""
         place = self.place if steps is None else self.place[steps]
         return self.source.take(pa.array(place, mask=place < 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """What the steps of all entities have made of them."""
+class Replayed:
+    """The steps of all entities in order, and what each entity was after each step."""
 
     entity: Entity
     steps: pa.Table
     effective: Numbers
     """The offset at which each row of `steps` takes effect."""
-    ordered: Ordered
+    ordered: OrderedSteps
     is_there: Flags
     """Whether the entity exists after each step."""
     was_there: Flags
     """Whether it existed before each step."""
     changed: Numbers
     """The places of the steps at which a state begins or ends."""
-    columns: Mapping[str, State]
-    """The values of the columns that are not the key after each step."""
+    columns: Mapping[str, ColumnHistory]
+    """The columns that are not part of the key."""
 
     def keys(self, places: Numbers) -> dict[str, pa.Array]:
         """The columns of the key at some places."""
         rows = pa.array(self.ordered.named[places])
         return {name: whole(self.steps[name]).take(rows) for name in self.entity.key_names}
 
+    def history_rows(self) -> pa.Table:
+        """The states as rows of the entity's table, except `cluster`.
 
-def fold(entity: Entity, steps: pa.Table) -> pa.Table:
-    """The states that an entity's steps give: the rows of its table without `cluster`."""
-    return states(folded(entity, steps))
+        A state that ends at the offset at which it begins was never visible, and has no row.
+        """
+        changed, steps = self.changed, self.steps
+        row, key = self.ordered.row[changed], self.ordered.key[changed]
+        at = self.effective[row]
+        followed = np.zeros(len(row), np.bool_)
+        followed[:-1] = key[1:] == key[:-1]
+        following = np.concatenate([row[1:], row[:1]])
+        is_there = self.is_there[changed]
+        kept = np.flatnonzero(is_there & (~followed | (self.effective[following] > at)))
+        begins, ends = pa.array(row[kept]), pa.array(following[kept], mask=~followed[kept])
+        given = self.keys(changed[kept])
+        given |= {name: column.array(changed[kept]) for name, column in self.columns.items()}
+        for name, source in (("offset", EFFECTIVE), ("time", "timestamp")):
+            values = whole(steps[source])
+            given[f"valid_from_{name}"], given[f"valid_to_{name}"] = values.take(begins), values.take(ends)
+        kinds = whole(steps["type"])
+        given |= {"from_record": kinds.take(begins), "to_record": kinds.take(ends)}
+        given["changed_by"] = whole(steps["changed_by"]).take(begins)
+        schema = history_schema(self.entity)
+        return pa.table([given[name] for name in schema.names], schema=schema)
 
 
-def folded(entity: Entity, steps: pa.Table) -> Folded:
-    """Joins the steps of each entity, one after the other."""
+def history_rows(entity: Entity, steps: pa.Table) -> pa.Table:
+    """The history that steps give: the rows of the entity's table, except `cluster`."""
+    return replay(entity, steps).history_rows()
+
+
+def replay(entity: Entity, steps: pa.Table) -> Replayed:
+    """Applies the steps of each entity in order."""
     steps = steps.combine_chunks()
     at = {name: _numbers(steps, name) for name in (EFFECTIVE, POSITION, "effect", "scope")}
     ordered = _ordered(entity, steps, at)
@@ -126,35 +151,11 @@ def folded(entity: Entity, steps: pa.Table) -> Folded:
     if entity.derived or entity.counters:
         for name, expression in entity.derived.items():
             table = pa.table({needed: columns[needed].array() for needed in paths(expression)})
-            columns[name] = State.of(Rows(table).value(expression))
+            columns[name] = ColumnHistory.of(Rows(table).value(expression))
         differs = _differs(ordered, columns)
     was_there = ~ordered.first & ordered.before(is_there)
     changed = np.flatnonzero((is_there != was_there) | (is_there & differs))
-    return Folded(entity, steps, at[EFFECTIVE], ordered, is_there, was_there, changed, columns)
-
-
-def states(folded: Folded) -> pa.Table:
-    """The states as rows of the entity's table without `cluster`. Those that end at the offset at which they begin are
-    left out."""
-    changed, steps = folded.changed, folded.steps
-    row, key = folded.ordered.row[changed], folded.ordered.key[changed]
-    at = folded.effective[row]
-    followed = np.zeros(len(row), np.bool_)
-    followed[:-1] = key[1:] == key[:-1]
-    following = np.concatenate([row[1:], row[:1]])
-    is_there = folded.is_there[changed]
-    kept = np.flatnonzero(is_there & (~followed | (folded.effective[following] > at)))
-    begins, ends = pa.array(row[kept]), pa.array(following[kept], mask=~followed[kept])
-    given = folded.keys(changed[kept])
-    given |= {name: state.array(changed[kept]) for name, state in folded.columns.items()}
-    for name, column in (("offset", EFFECTIVE), ("time", "timestamp")):
-        values = whole(steps[column])
-        given[f"valid_from_{name}"], given[f"valid_to_{name}"] = values.take(begins), values.take(ends)
-    kinds = whole(steps["type"])
-    given |= {"from_record": kinds.take(begins), "to_record": kinds.take(ends)}
-    given["changed_by"] = whole(steps["changed_by"]).take(begins)
-    schema = history_schema(folded.entity)
-    return pa.table([given[name] for name in schema.names], schema=schema)
+    return Replayed(entity, steps, at[EFFECTIVE], ordered, is_there, was_there, changed, columns)
 
 
 def _numbers(steps: pa.Table, name: str) -> Numbers:
@@ -162,8 +163,8 @@ def _numbers(steps: pa.Table, name: str) -> Numbers:
     return found
 
 
-def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> Ordered:
-    """Brings the steps in order, those for several entities once for each of these."""
+def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> OrderedSteps:
+    """Sorts the steps. A step for several entities is repeated for each of them."""
     scope = at["scope"]
     direct = np.flatnonzero(scope == Scope.ONE)
     key_columns = [codes(whole(steps[name])) for name in entity.key_names]
@@ -193,14 +194,17 @@ def _ordered(entity: Entity, steps: pa.Table, at: Mapping[str, Numbers]) -> Orde
     first_of_key = np.ones(len(of), np.bool_)
     first_of_key[1:] = of[1:] != of[:-1]
     begin = np.maximum.accumulate(np.where(first_of_key, np.arange(len(of)), 0))
-    return Ordered(row, with_key, of, first_of_key, begin)
+    return OrderedSteps(row, with_key, of, first_of_key, begin)
 
 
 def _matching(
     matching: Numbers, known: list[Numbers], key_columns: list[Numbers], named: list[Flags]
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Pairs of steps and the entities which agree with them in the columns of the key that the step has. `known` are the
-    codes of the entities' keys, `key_columns` and `named` those of all steps, and whether they have the column."""
+    """Pairs each step with every entity that agrees with it in the columns of the key that it names.
+
+    `known` has the codes of the entities' keys, one array for each column of the key. `key_columns` has
+    the codes of all steps, and `named` whether a step names the column.
+    """
     pattern = combined([has[matching].astype(np.int64) for has in named], len(matching))
     for which in np.unique(pattern):
         these = matching[pattern == which]
@@ -216,22 +220,24 @@ def _matching(
         yield np.repeat(these, sizes), order[np.arange(int(sizes.sum())) + np.repeat(begin - before, sizes)]
 
 
-def _filled(steps: pa.Table, name: str, ordered: Ordered, opens: Flags) -> State:
-    """A column whose value stays until a step gives another."""
+def _filled(steps: pa.Table, name: str, ordered: OrderedSteps, opens: Flags) -> ColumnHistory:
+    """A column that keeps its value until a step sets another."""
     source = whole(steps[name])
     row = ordered.row
     given = opens | flags(pc.is_valid(source))[row]
     last = ordered.last(given)
     place = np.where(last < 0, -1, row[last])
     code = codes(source)
-    # A null among the values and no value at all are the same.
+    # A step that sets null and no step at all give the same value.
     null = flags(pc.is_null(source))
     missing = (place < 0) | null[place]
-    return State(source, place, np.where(missing, -1, code[place]))
+    return ColumnHistory(source, place, np.where(missing, -1, code[place]))
 
 
-def _counted(steps: pa.Table, name: str, ordered: Ordered, opens: Flags, differs: Flags) -> State:
-    """A column to which records add: the value of the record that opened the entity, and what was added since."""
+def _counted(
+    steps: pa.Table, name: str, ordered: OrderedSteps, opens: Flags, differs: Flags
+) -> ColumnHistory:
+    """A column to which records add: the value when the entity was opened plus what was added since."""
     row = ordered.row
     counts = ~flags(whole(steps["if_changed"]))[row] | differs
     adds = whole(steps[added(name)]).fill_null(0).to_numpy()[row]
@@ -241,19 +247,19 @@ def _counted(steps: pa.Table, name: str, ordered: Ordered, opens: Flags, differs
     opened = ordered.last(opens)
     value = base[opened] + total - total[opened]
     missing = (opened < 0) | flags(pc.is_null(source))[row][opened]
-    return State.of(pa.array(value, mask=missing).cast(source.type))
+    return ColumnHistory.of(pa.array(value, mask=missing).cast(source.type))
 
 
-def _differs(ordered: Ordered, columns: Mapping[str, State]) -> Flags:
-    """Whether a state differs from that after the step before. The first state of an entity does."""
+def _differs(ordered: OrderedSteps, columns: Mapping[str, ColumnHistory]) -> Flags:
+    """Whether a column changed at each step. The first step of an entity counts as a change."""
     found = ordered.first.copy()
-    for state in columns.values():
-        found[1:] |= state.code[1:] != state.code[:-1]
+    for column in columns.values():
+        found[1:] |= column.code[1:] != column.code[:-1]
     return found
 
 
 def affected(entity: Entity, states: pa.Table, steps: pa.Table) -> Flags:
-    """For each of some states whether a step may be for its entity."""
+    """Whether one of the steps may be for the entity of each of some states."""
     scope = whole(steps["scope"]).to_numpy()
     if (scope > Scope.MATCHING).any():
         return np.ones(states.num_rows, np.bool_)

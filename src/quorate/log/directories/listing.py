@@ -1,4 +1,4 @@
-"""Finds the logs in a log directory by the names of their directories."""
+"""Lists a log directory: the names in it tell which logs it has, and which of them were deleted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ logger = logging.getLogger(__name__)
 _DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
 
 
-class FoundLogs(NamedTuple):
-    """The names of the directories of logs and future logs, and the paths of those of deleted logs."""
+class Listing(NamedTuple):
+    """The logs in a log directory."""
 
     logs: list[tuple[str, TopicPartition]]
+    """The name of the directory of each log or future log, and its partition."""
     deleted: list[str]
+    """The paths of the directories of deleted logs."""
 
 
-def find_logs(directory: str) -> FoundLogs:
-    """Lists a log directory. The metadata log and stray logs are left out. Raises OSError."""
+def list_logs(directory: str) -> Listing:
+    """Lists a log directory, without the metadata log and stray logs. Raises OSError."""
     with os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.is_dir()]
-    found = FoundLogs([], [])
+    found = Listing([], [])
     for name in names:
         if name == METADATA_DIRECTORY or name.endswith("-stray"):
             continue

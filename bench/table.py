@@ -1,5 +1,7 @@
-"""Writes the table of docs/benchmarks.md from bench/results/*.json: `python -m bench.table`. The sections after it
-stay as they are."""
+"""Writes the table of docs/benchmarks.md from bench/results/*.json: `python -m bench.table`.
+
+The sections after it stay as they are.
+"""
 
 from __future__ import annotations
 

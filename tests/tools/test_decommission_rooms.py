@@ -12,8 +12,8 @@ from quorate.planner.cluster import Broker as PlannedBroker
 from quorate.planner.cluster import ClusterBuilder, NoPlaceError
 from quorate.planner.plan import make_plan
 from quorate.planner.request import Request
-from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.plan import Progress
+from quorate.tools.operations.plans.decommission import Decommission
 from quorate.tools.plan.log_dirs import rooms_of
 from tests.tools.test_operation_plans import broker, cluster, part
 from tests.tools.test_plan import directory

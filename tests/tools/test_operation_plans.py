@@ -20,7 +20,6 @@ from quorate.planner.cluster import ClusterBuilder
 from quorate.planner.plan import make_plan
 from quorate.planner.request import Request
 from quorate.tools.command_line import ToolError
-from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.description import (
     Broker,
     Cluster,
@@ -32,7 +31,8 @@ from quorate.tools.operations.description import (
 )
 from quorate.tools.operations.node_command import check_command, filled, run_command
 from quorate.tools.operations.plan import OperationPlan, Progress, Step
-from quorate.tools.operations.rolling_restart import RollingRestart
+from quorate.tools.operations.plans.decommission import Decommission
+from quorate.tools.operations.plans.rolling_restart import RollingRestart
 from quorate.tools.times import time_text
 from tests.support.cluster import wait_for
 

@@ -68,7 +68,7 @@ def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
 
 
 def _join(lake: Lake, table: str) -> None:
-    """Joins the small files of a table of metadata: those of present states, and those of states
+    """Joins the small files of a table of metadata: those of current states, and those of states
     that have ended. Raises LakeError if a newer release has written the table."""
     schema = EVENT_SCHEMA if table == EVENTS else history_schema(ENTITIES[table])
     order = statistics(table)[0]

@@ -4,11 +4,12 @@
     python -m bench.broker_stop --partitions 100000 --written 20000
     python -m bench.broker_stop --restart                # the logs were not written since the start
 
-Node 1 is the controller. Node 2 is a broker, and leads all partitions; nodes 3 and 4 are the brokers that have
-one of two other replicas each. Node 2 must first hand its leaderships over (controlled shutdown) and then close
-its logs. `--settle` waits before the stop, for example until the epoch checkpoints were written in advance. CPU
-times come from /proc. At the end every partition is led by another broker, and the stop has left the mark of a
-clean shutdown. Result: bench/results/broker_stop.json.
+Node 1 is the controller. Node 2 is a broker, and leads all partitions; nodes 3 and 4 are the
+brokers that have one of two other replicas each. Node 2 must first hand its leaderships over
+(controlled shutdown) and then close its logs. `--settle` waits before the stop, for example until
+the epoch checkpoints were written in advance. CPU times come from /proc. At the end every partition
+is led by another broker, and the stop has left the mark of a clean shutdown. Result:
+bench/results/broker_stop.json.
 """
 
 from __future__ import annotations

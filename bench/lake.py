@@ -2,9 +2,10 @@
 
     python -m bench.lake [--records 200000 1000000] [--log DIRECTORY]
 
-The log is that of a simulated cluster, which `quorate-pipeline generate` may have written before. Each size is a lake of
-its own, filled by `update`, as `quorate-pipeline run` does. Processor time is that of the driver, its JVM and all
-workers. A small lake is filled before, so that the JVM is warm. Result: bench/results/lake.json.
+The log is that of a simulated cluster, which `quorate-pipeline generate` may have written before.
+Each size is a lake of its own, filled by `update`, as `quorate-pipeline run` does. Processor time
+is that of the driver, its JVM and all workers. A small lake is filled before, so that the JVM is
+warm. Result: bench/results/lake.json.
 """
 
 from __future__ import annotations
@@ -55,8 +56,11 @@ _used: Final[dict[tuple[int, float], float]] = {}
 
 
 def processor_s() -> float:
-    """The processor time of this process and all below it. Those that have ended count up to the last call: Spark ends
-    Python processes that have been idle for a minute."""
+    """The processor time of this process and all below it.
+
+    Those that have ended count up to the last call: Spark ends Python processes that have been idle
+    for a minute.
+    """
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             times = process.cpu_times()

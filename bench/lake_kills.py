@@ -1,12 +1,12 @@
-"""Kills `quorate-pipeline run --follow` again and again while the log grows, and compares the lake with an undisturbed
-one.
+"""Kills `quorate-pipeline run --follow` again and again while the log grows, and compares the lake
+with an undisturbed one.
 
     python -m bench.lake_kills [--kills 30] [--seed 1]
 
-A simulated cluster writes its metadata log all the time. Each run is killed with SIGKILL at a random moment: the
-process of the command, its JVM, both with all workers, or one worker, in runs that leave all reading to workers. In the
-end a last run applies what is left.
-The tables must then have exactly the rows of a lake that one run has filled from the same log. Result:
+A simulated cluster writes its metadata log all the time. Each run is killed with SIGKILL at a
+random moment: the process of the command, its JVM, both with all workers, or one worker, in runs
+that leave all reading to workers. In the end a last run applies what is left. The tables must then
+have exactly the rows of a lake that one run has filled from the same log. Result:
 bench/results/lake_kills.json.
 """
 
@@ -178,8 +178,10 @@ def rows_of(lake: Lake) -> dict[str, list[str]]:
 
 
 def compare(spark: Any, source: Path, lake: Path, fresh: Path) -> dict[str, int]:
-    """Finishes a lake, fills a fresh one, and returns the rows of each table. Raises AssertionError if the two
-    differ."""
+    """Finishes a lake, fills a fresh one, and returns the rows of each table.
+
+    Raises AssertionError if the two differ.
+    """
     found = []
     for folder in (lake, fresh):
         tables = Lake(spark, str(folder))
@@ -188,8 +190,8 @@ def compare(spark: Any, source: Path, lake: Path, fresh: Path) -> dict[str, int]
     for table in ("events", *ENTITIES):
         one, other = (Counter(rows.get(table, [])) for rows in found)
         assert one == other, (
-            f"{table}: {sum((one - other).values())} rows too many, {sum((other - one).values())} missing, such as "
-            f"{list(one - other)[:1]} and {list(other - one)[:1]}"
+            f"{table}: {sum((one - other).values())} rows too many, {sum((other - one).values())} "
+            f"missing, such as {list(one - other)[:1]} and {list(other - one)[:1]}"
         )
     return {table: len(rows) for table, rows in found[1].items()}
 

@@ -2,10 +2,11 @@
 
     python -m bench.lake_live [--changes 20] [--seed 1]
 
-A quorum of three controllers, and a broker, run as processes. Topics are created at random moments. Measured is the time
-from the answer to CreateTopics, which comes after the commit of its records, until the new topic and its partitions are in
-commits of the tables `topics` and `partitions`. The commits and files of the tables are read directly, without Spark.
-`idle_processor_share` is the processor time that the command takes for each second while nothing changes. Result:
+A quorum of three controllers, and a broker, run as processes. Topics are created at random moments.
+Measured is the time from the answer to CreateTopics, which comes after the commit of its records,
+until the new topic and its partitions are in commits of the tables `topics` and `partitions`. The
+commits and files of the tables are read directly, without Spark. `idle_processor_share` is the
+processor time that the command takes for each second while nothing changes. Result:
 bench/results/lake_live.json.
 """
 

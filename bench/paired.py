@@ -7,11 +7,11 @@ them, so that both meet the same speed of the machine. The first of a pair chang
 figure of an operation is the median over the blocks of (time of this checkout / time of the older one), with
 the interval that holds the true median with a probability of 95 %. A ratio below 1 is faster.
 
-With `--base .venv/bin` and `--base-config KEY=VALUE` both are this checkout, and only the nodes of the base have
-the setting: what it costs, or saves.
+With `--base .venv/bin` and `--base-config KEY=VALUE` both are this checkout, and only the nodes of
+the base have the setting: what it costs, or saves.
 
-The times are those of a creation, or of a block, in ms; of `produce_acks_...` and `replicated_produce` those of a
-MB; of `cpu_...` the processor time of the nodes for a block.
+The times are those of a creation, or of a block, in ms; of `produce_acks_...` and
+`replicated_produce` those of a MB; of `cpu_...` the processor time of the nodes for a block.
 """
 
 from __future__ import annotations

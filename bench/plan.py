@@ -3,7 +3,8 @@
     python -m bench.plan [--partitions 1000000] [--brokers 100]
 
 Every case runs in a process of its own. Topics have 100 partitions with three replicas; brokers are
-in five racks; the bytes of partitions are log-normal (mean 27 MB) with a fixed seed. Result: bench/results/plan.json.
+in five racks; the bytes of partitions are log-normal (mean 27 MB) with a fixed seed. Result:
+bench/results/plan.json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ TOPIC_PARTITIONS = 100
 
 
 def cluster(partitions: int, brokers: int, used: int, *, factor: int = 3, aware: bool = True) -> Cluster:
-    """Replicas at random on the first `used` brokers; `aware` puts those of a partition in different racks."""
+    """Replicas at random on the first `used` brokers; `aware` puts those of a partition in
+    different racks."""
     rng = random.Random(1)
     builder = ClusterBuilder(Broker(b, f"rack-{b % RACKS}") for b in range(brokers))
     by_rack = [[b for b in range(used) if b % RACKS == rack] for rack in range(RACKS)]

@@ -3,13 +3,14 @@
     python -m bench.rack                         # 200,000 partitions in five racks
     python -m bench.rack --partitions 20000
 
-The controller is the real one on a log in memory (`tests.controller.support`), on virtual time. The brokers are
-simulated: they send the requests that brokers send, each with a heartbeat a second. A broker that is rolled
-asks for a controlled shutdown until it may stop, registers again after a clean stop and is unfenced, and the
-leaders of its partitions take it back into the ISR, by up to 1,000 partitions in a request. A preferred election
-gives the leaderships back. Then the sessions of the whole rack end at once, and the rack comes back after
-unclean stops. Figures are CPU times of the controller
-from the request to the bytes for the log and the new image. Result: bench/results/rack.json.
+The controller is the real one on a log in memory (`tests.controller.support`), on virtual time. The
+brokers are simulated: they send the requests that brokers send, each with a heartbeat a second. A
+broker that is rolled asks for a controlled shutdown until it may stop, registers again after a
+clean stop and is unfenced, and the leaders of its partitions take it back into the ISR, by up to
+1,000 partitions in a request. A preferred election gives the leaderships back. Then the sessions of
+the whole rack end at once, and the rack comes back after unclean stops. Figures are CPU times of
+the controller from the request to the bytes for the log and the new image. Result:
+bench/results/rack.json.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class Cluster:
         self.log.batches.clear()
 
     def turn(self, began: float | None = None) -> None:
-        """What the controller does when its timers are due. Adds its CPU time, since `began` if it is given."""
+        """What the controller does when its timers are due.
+
+        Adds its CPU time, since `began` if it is given.
+        """
         began = time.thread_time() if began is None else began
         self.harness.controller.run_due()
         self._commit()
@@ -143,7 +147,10 @@ class Cluster:
             self.heartbeats()
 
     async def take_back(self, returned: Iterable[int]) -> int:
-        """Each leader asks for the ISRs with the brokers that have returned. Returns how many it asked for."""
+        """Each leader asks for the ISRs with the brokers that have returned.
+
+        Returns how many it asked for.
+        """
         missing: dict[int, list[tuple[bytes, int]]] = defaultdict(list)
         topics = self.image.topics
         wanted = set(returned)

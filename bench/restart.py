@@ -3,14 +3,15 @@
     python -m bench.restart                              # 2,000 partitions of 1 MB, both implementations
     python -m bench.restart --partitions 10000 --rounds 1 --one-directory
 
-One node of Apache Kafka and one of Quorate get the same batches, each once. Then they are killed and started
-in turn. With `--one-directory` Quorate fills a directory, and both implementations start on it in turn, because
-the page cache does not hold the files of two; before each start the recovery points are removed, so that every
-log is recovered from its first record, as after the fill. The time begins at exec. It ends when every
-partition has a leader, names the end offset that was acknowledged before the kill, and its last batch was read. The files are
-in the page cache of the system for both, as they are after the death of a process. Both run with their
-default threads. CPU is that of the node from exec to that moment.
-Results: bench/results/restart.json, and restart_10000.json for another number of partitions.
+One node of Apache Kafka and one of Quorate get the same batches, each once. Then they are killed
+and started in turn. With `--one-directory` Quorate fills a directory, and both implementations
+start on it in turn, because the page cache does not hold the files of two; before each start the
+recovery points are removed, so that every log is recovered from its first record, as after the
+fill. The time begins at exec. It ends when every partition has a leader, names the end offset that
+was acknowledged before the kill, and its last batch was read. The files are in the page cache of
+the system for both, as they are after the death of a process. Both run with their default threads.
+CPU is that of the node from exec to that moment. Results: bench/results/restart.json, and
+restart_10000.json for another number of partitions.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
     python -m bench.scrape --case "a topic each"         # a topic for each partition
     python -m bench.scrape --json bench/results/scrape.json
 
-The broker leads all partitions, of a hundred topics or of as many as there are partitions, or follows another that
-leads them.
+The broker leads all partitions, of a hundred topics or of as many as there are partitions, or
+follows another that leads them.
 
-A scraper reads the page again and again, while a probe asks a listener of the same node for ApiVersions every two
-milliseconds. The longest turn is the longest time for which the probe waited, less the time for which node and probe
-had no CPU. The probe runs before for as long without a scraper: that turn is of what the node does by itself. CPU is
-that of the node for one page.
+A scraper reads the page again and again, while a probe asks a listener of the same node for
+ApiVersions every two milliseconds. The longest turn is the longest time for which the probe waited,
+less the time for which node and probe had no CPU. The probe runs before for as long without a
+scraper: that turn is of what the node does by itself. CPU is that of the node for one page.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     python -m bench.snapshot_start                         # a million partitions
     python -m bench.snapshot_start --partitions 100000 --kills 3
 
-One controller starts on the snapshot. The time begins at exec and ends with the answer to the first creation of
-a topic; 200 creations of one partition follow, one at a time. Then three controllers start on the same snapshot.
-The active one is killed with SIGKILL, and the time runs until a standby has created a topic; this is repeated with
-three controllers whose snapshot has 20 partitions. Result: bench/results/snapshot_start.json.
+One controller starts on the snapshot. The time begins at exec and ends with the answer to the first
+creation of a topic; 200 creations of one partition follow, one at a time. Then three controllers
+start on the same snapshot. The active one is killed with SIGKILL, and the time runs until a standby
+has created a topic; this is repeated with three controllers whose snapshot has 20 partitions.
+Result: bench/results/snapshot_start.json.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Writes the table of docs/benchmarks.md from bench/results/*.json: `python -m bench.table`. The sections after it
-stay as they are."""
+"""Writes the table of docs/benchmarks.md from bench/results/*.json: `python -m bench.table`.
+
+The sections after it stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ FIGURES = {  # figure -> what it says
         "offset_commit_cpu_us": "the same, CPU, µs",
     },
     "end_to_end": {
-        "end_to_end_p50_ms": "from produce to a consumer that waits, p50, ms (`python -m bench.compare end_to_end`)",
+        "end_to_end_p50_ms": "from produce to a consumer that waits, p50, ms (`python -m bench.compare "
+        "end_to_end`)",
         "end_to_end_p99_ms": "the same, p99, ms",
     },
     "quorum_topics": {
@@ -80,17 +83,18 @@ FIGURES = {  # figure -> what it says
         "max_s": "the same, the worst, s",
     },
     "failover_broker_busy": {
-        "metadata_median_s": "kill -9 of a broker, until Metadata no longer names it, both cores busy, median, s "
-        "(`python -m bench.failover broker --busy 2`)",
+        "metadata_median_s": "kill -9 of a broker, until Metadata no longer names it, both cores busy, "
+        "median, s (`python -m bench.failover broker --busy 2`)",
         "metadata_max_s": "the same, the worst, s",
     },
     "snapshot_fetch": {
-        "mb_per_s": "a late controller fetches a snapshot of a million partitions (125 MB, verified, fsynced), MB/s",
+        "mb_per_s": "a late controller fetches a snapshot of a million partitions (125 MB, "
+        "verified, fsynced), MB/s",
         "leader_answers_max_ms": "the leader's longest answer meanwhile, ms",
     },
     "snapshot_start": {
-        "active_s": "a controller starts on a snapshot of a million partitions, until it has created a topic, s "
-        "(`python -m bench.snapshot_start`)",
+        "active_s": "a controller starts on a snapshot of a million partitions, until it has created "
+        "a topic, s (`python -m bench.snapshot_start`)",
         "create_p50_ms": "the same, create a topic after that, p50, ms",
         "rss_mb": "the same, memory, MB",
         "replaced_s": "kill -9 of the active one of three with this snapshot to the next topic, s",
@@ -99,7 +103,8 @@ FIGURES = {  # figure -> what it says
     "zone": {
         "leaderships_moved_cpu_s": "10 of 30 brokers lost, a million partitions: 333,240 leaderships "
         "moved, s of controller CPU (`python -m bench.zone`)",
-        "fenced_cpu_s": "the same, until all of their million replicas have left the ISRs and they are fenced, s of CPU",
+        "fenced_cpu_s": "the same, until all of their million replicas have left the ISRs and they "
+        "are fenced, s of CPU",
         "turn_p99_ms": "the same, 99 of 100 turns of the controller take at most, ms of CPU",
         "longest_turn_ms": "the same, the longest turn, ms of CPU",
         "longest_collection_ms": "the same, the longest collection of garbage, a part of its turn, ms of CPU",
@@ -112,8 +117,8 @@ FIGURES = {  # figure -> what it says
         "restart_cpu_s": "the same, CPU of the node, s",
     },
     "restart_10000": {
-        "restart_s": "the same with 10,000 partitions, s (`python -m bench.restart --partitions 10000 --rounds 1 "
-        "--one-directory`)",
+        "restart_s": "the same with 10,000 partitions, s (`python -m bench.restart --partitions 10000 "
+        "--rounds 1 --one-directory`)",
         "restart_cpu_s": "the same, CPU of the node, s",
     },
     "broker_stop": {

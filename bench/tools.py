@@ -1,9 +1,11 @@
-"""How long a tool takes from being typed until it ends, on an idle cluster: `python -m bench.tools [--runs N]`.
+"""How long a tool takes from being typed until it ends, on an idle cluster: `python -m bench.tools
+[--runs N]`.
 
-Each command runs several times, the commands in turn, and after each its twin of Apache Kafka 4.1.1 on the same
-cluster, with the options of Kafka's scripts for the JVM (without the shell script itself). The CPU time is that of
-the tool's process; the elapsed time also has what the nodes take, and on a busy machine what other processes take.
-Quorate's modules are compiled beforehand, as they are in an installed package.
+Each command runs several times, the commands in turn, and after each its twin of Apache Kafka 4.1.1
+on the same cluster, with the options of Kafka's scripts for the JVM (without the shell script
+itself). The CPU time is that of the tool's process; the elapsed time also has what the nodes take,
+and on a busy machine what other processes take. Quorate's modules are compiled beforehand, as they
+are in an installed package.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ JVM = [
 
 @dataclass
 class Call:
-    """A command line of Quorate, the main class of Kafka's tool of the same name, and the seconds of each run.
-    `twin_words` are given where Kafka's tool takes other words."""
+    """A command line of Quorate, the main class of Kafka's tool of the same name, and the seconds
+    of each run. `twin_words` are given where Kafka's tool takes other words."""
 
     words: list[str]
     main_class: str | None = None

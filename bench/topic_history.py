@@ -2,10 +2,11 @@
 
     python -m bench.topic_history [--records 2000000] [--cores 2]
 
-The log has topics of 20 partitions, a PartitionRecord for each partition of three replicas, and as many changes of ISR
-or leader, with a fixed seed, in segments of 500,000 records. The events are written to Parquet, by the command's own
-functions in its own session. The processor time is that of Python and Java together, from the start of the session on.
-Result: bench/results/topic_history.json.
+The log has topics of 20 partitions, a PartitionRecord for each partition of three replicas, and as
+many changes of ISR or leader, with a fixed seed, in segments of 500,000 records. The events are
+written to Parquet, by the command's own functions in its own session. The processor time is that of
+Python and Java together, from the start of the session on. Result:
+bench/results/topic_history.json.
 """
 
 from __future__ import annotations

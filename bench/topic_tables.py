@@ -2,12 +2,13 @@
 
     python -m bench.topic_tables [--records 1100000] [--ways NAME ...]
 
-One node serves a topic with two partitions and replication factor 1, whose records have 1 KB of random bytes. One
-session of Spark with one core, that of the command `quorate-pipeline topics --format raw`, reads the topic to a new
-table several times: first so that Java compiles its code, then in each of WAYS. Java's compiler is at work in all of
-them, and has less to do in each, so the last way is that of the beginning. The processor time is that of Python and
-Java together, planning, commits and compilation included, without the node. `processor_s_by_thread` says which threads
-of Java took it. Result: bench/results/topic_tables.json.
+One node serves a topic with two partitions and replication factor 1, whose records have 1 KB of
+random bytes. One session of Spark with one core, that of the command `quorate-pipeline topics
+--format raw`, reads the topic to a new table several times: first so that Java compiles its code,
+then in each of WAYS. Java's compiler is at work in all of them, and has less to do in each, so the
+last way is that of the beginning. The processor time is that of Python and Java together, planning,
+commits and compilation included, without the node. `processor_s_by_thread` says which threads of
+Java took it. Result: bench/results/topic_tables.json.
 """
 
 from __future__ import annotations

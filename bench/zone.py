@@ -3,13 +3,14 @@
     python -m bench.zone                         # a million partitions
     python -m bench.zone --partitions 100000
 
-Three racks of ten brokers, replication factor 3 with one replica in each rack, a third of the leaderships in
-each. The sessions of one rack end at once. The controller is the real one on a log in memory that commits each
-portion at once (`tests.controller.support`), so the figures are its CPU time: from the decision to the bytes for
-the log and the new image. The longest turn is that of one portion. A broker or standby replays the same records
-in steps. Both begin with an image of their own, so that what they replace is freed, as in a node, and the garbage
-collector has the settings of a node. The longest collection of garbage is a part of the turn in which it happens.
-Result: bench/results/zone.json.
+Three racks of ten brokers, replication factor 3 with one replica in each rack, a third of the
+leaderships in each. The sessions of one rack end at once. The controller is the real one on a log
+in memory that commits each portion at once (`tests.controller.support`), so the figures are its CPU
+time: from the decision to the bytes for the log and the new image. The longest turn is that of one
+portion. A broker or standby replays the same records in steps. Both begin with an image of their
+own, so that what they replace is freed, as in a node, and the garbage collector has the settings of
+a node. The longest collection of garbage is a part of the turn in which it happens. Result:
+bench/results/zone.json.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Runs simulations of Raft quorums, one for each of the seeds S, S + 1, ..., until N events have been run or M
-minutes have passed.
+"""Runs simulations of Raft quorums, one for each of the seeds S, S + 1, ..., until N events have
+been run or M minutes have passed.
 
 `--level core` simulates the pure Raft core on logs in memory, `--level node` complete Raft clients on
 simulated disks. If an invariant is broken, its seed is printed, and the exit status is 1. `--replay SEED`

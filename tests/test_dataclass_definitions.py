@@ -1,4 +1,5 @@
-"""Definitions of classes that the two decorators treat alike: the same source, decorated by either of them."""
+"""Definitions of classes that the two decorators treat alike: the same source, decorated by either
+of them."""
 
 from __future__ import annotations
 

@@ -1,17 +1,15 @@
 """The invariants of replication. They are checked where the state that they are about changes.
 
-| invariant | says |
-|---|---|
-| committed stays | every member of the ISR and of the ELR has all that is committed |
-| logs match | what a replica has below its high watermark is what is committed there |
-| high watermark | it never falls while a replica has one role in one epoch, and is never above what is committed |
-| metadata | role, epochs and ISR of a replica are those of one committed change of its partition |
-| leader | it was in the ISR or ELR, except for an election that may lose records |
-| producer | the batches of an idempotent producer are committed completely, in order and once |
-| acknowledged | what was acknowledged with acks=all is committed at the offset of the response |
-| consumed | a consumer reads what is committed, and nothing else |
-| position | the position of a consumer is out of range only if records at it may have been deleted |
-| recovery | a killed broker finds all of its log again |
+| invariant | says | |---|---| | committed stays | every member of the ISR and of the ELR has all
+that is committed | | logs match | what a replica has below its high watermark is what is committed
+there | | high watermark | it never falls while a replica has one role in one epoch, and is never
+above what is committed | | metadata | role, epochs and ISR of a replica are those of one committed
+change of its partition | | leader | it was in the ISR or ELR, except for an election that may lose
+records | | producer | the batches of an idempotent producer are committed completely, in order and
+once | | acknowledged | what was acknowledged with acks=all is committed at the offset of the
+response | | consumed | a consumer reads what is committed, and nothing else | | position | the
+position of a consumer is out of range only if records at it may have been deleted | | recovery | a
+killed broker finds all of its log again |
 
 The guarantee ends where it ends in Kafka: if as many members of the ISR and ELR as min.insync.replicas
 requires stop uncleanly before the first of them is back, and one of them lost records with its power or
@@ -171,8 +169,8 @@ class ReplicationChecker:
             return  # the change of the ISR that completes a reassignment also moves the leadership
         if not (is_last_known or self.unclean_elections):
             raise InvariantError(
-                f"leader: {history.name} is led by {image.leader}, but its ISR was {list(before.isr)} and its "
-                f"ELR {list(before.elr)}"
+                f"leader: {history.name} is led by {image.leader}, but its ISR was "
+                f"{list(before.isr)} and its ELR {list(before.elr)}"
             )
         self._coverage["last known leaders elected" if is_last_known else "unclean elections"] += 1
         if not is_last_known:
@@ -345,8 +343,8 @@ class ReplicationChecker:
             batch = log.by_base.get(committed.end)
             if batch is None:
                 raise InvariantError(
-                    f"logs match: the leader {broker} of {history.name} has no batch at {committed.end}, where "
-                    "the committed ones end"
+                    f"logs match: the leader {broker} of {history.name} has no batch at "
+                    f"{committed.end}, where the committed ones end"
                 )
             committed.extend(batch)
             self.batches_committed += 1
@@ -379,9 +377,10 @@ class ReplicationChecker:
                     history.incomplete.discard(member)
             elif member not in history.incomplete:
                 raise InvariantError(
-                    f"committed stays: {history.name} is committed up to {committed.end}, but {member} of the "
-                    f"ISR {list(history.image.isr)} and ELR {list(history.image.elr)} has it only up to "
-                    f"{log.matched} (log {log.start}..{log.end})"
+                    f"committed stays: {history.name} is committed up to {committed.end}, but "
+                    f"{member} of the ISR {list(history.image.isr)} and ELR "
+                    f"{list(history.image.elr)} has it only up to {log.matched} (log "
+                    f"{log.start}..{log.end})"
                 )
 
     # --- brokers ----------------------------------------------------------------------------------
@@ -447,8 +446,8 @@ class ReplicationChecker:
         batch = history.committed.by_base.get(base)
         if batch is None or batch.crc != crc:
             raise InvariantError(
-                f"acknowledged: {history.name} acknowledges crc {crc:08x} at {base}, where {batch} is committed "
-                f"(up to {history.committed.end})"
+                f"acknowledged: {history.name} acknowledges crc {crc:08x} at {base}, where {batch} "
+                f"is committed (up to {history.committed.end})"
             )
 
     def consumed(self, key: Key, base: int, epoch: int, crc: int) -> None:
@@ -464,8 +463,8 @@ class ReplicationChecker:
             )
 
     def out_of_range(self, key: Key, position: int) -> None:
-        """A consumer has received OFFSET_OUT_OF_RANGE for a position that it reached by reading, in the leader
-        epoch of the newest metadata."""
+        """A consumer has received OFFSET_OUT_OF_RANGE for a position that it reached by reading, in
+        the leader epoch of the newest metadata."""
         history = self.guaranteed(key)
         if history is not None and position >= history.highest_start:
             raise InvariantError(

@@ -232,8 +232,10 @@ class Consumer:
     """Reads every partition from its start, with isolation read_uncommitted."""
 
     def __init__(self, clients: Clients, number: int, *, from_replicas: bool) -> None:
-        """`from_replicas`: it reads from any replica (KIP-392) in the leader epoch that it knows. Otherwise it
-        reads from those that believe to lead, without a leader epoch."""
+        """`from_replicas`: it reads from any replica (KIP-392) in the leader epoch that it knows.
+
+        Otherwise it reads from those that believe to lead, without a leader epoch.
+        """
         self._clients = clients
         self._number = number
         self._from_replicas = from_replicas

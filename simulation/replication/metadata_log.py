@@ -96,8 +96,8 @@ class MetadataLog:
             broker.schedule_delivery()
 
     def _tell_of_lost_term(self) -> None:
-        """Lets a controller that was paused know that its term has ended, before it gets batches of a later one,
-        as `RaftDelivery` does. It would take them for its own."""
+        """Lets a controller that was paused know that its term has ended, before it gets batches of
+        a later one, as `RaftDelivery` does. It would take them for its own."""
         told, controller = self._told, self.controller
         assert controller is not None
         if told.leader_id is not None and told.epoch < self.leader.epoch:

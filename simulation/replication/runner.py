@@ -65,11 +65,11 @@ class Statistics:
     def line(self, first_seed: int, took_s: float) -> str:
         """Returns one line for people."""
         return (
-            f"seeds {first_seed}..{first_seed + self.seeds - 1}: {self.events} events in {took_s:.1f} s, "
-            f"{self.events / max(self.cpu_s, 1e-9):.0f} a second of processor time; {self.virtual_s:.0f} s of "
-            f"virtual time, {self.batches_committed} batches committed, {self.acknowledged} acknowledged, "
-            f"{self.leader_changes} changes of leaders, {self.isr_changes} of ISRs, {self.truncations} "
-            "truncations"
+            f"seeds {first_seed}..{first_seed + self.seeds - 1}: {self.events} events in "
+            f"{took_s:.1f} s, {self.events / max(self.cpu_s, 1e-9):.0f} a second of processor time; "
+            f"{self.virtual_s:.0f} s of virtual time, {self.batches_committed} batches committed, "
+            f"{self.acknowledged} acknowledged, {self.leader_changes} changes of leaders, "
+            f"{self.isr_changes} of ISRs, {self.truncations} truncations"
         )
 
 

@@ -1,9 +1,9 @@
 """`dataclasses.dataclass` with slots, whose constructors are compiled when they are first called.
 
-A node makes about 150 dataclasses when it starts. The standard decorator compiles source text for each method
-of each class, which would be a third of a node's start. Here `__init__` is compiled by the first call, and the
-other methods are ordinary functions over the names of the fields. `dataclasses.fields`, `replace` and `asdict`
-work as usual.
+A node makes about 150 dataclasses when it starts. The standard decorator compiles source text for
+each method of each class, which would be a third of a node's start. Here `__init__` is compiled by
+the first call, and the other methods are ordinary functions over the names of the fields.
+`dataclasses.fields`, `replace` and `asdict` work as usual.
 """
 
 from __future__ import annotations

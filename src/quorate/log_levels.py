@@ -54,8 +54,10 @@ def logger_levels() -> dict[str, str]:
 
 
 def levels_of_node(node_id: int, name: str, wanted: Iterable[str] | None = None) -> dict[str, str]:
-    """The levels that a DescribeConfigs request asks for: those of the `wanted` loggers, or of all. `name` is the
-    id of the node in the request. Raises INVALID_REQUEST if it is not this node's."""
+    """The levels that a DescribeConfigs request asks for: those of the `wanted` loggers, or of all.
+
+    `name` is the id of the node in the request. Raises INVALID_REQUEST if it is not this node's.
+    """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     check_described_node(name, node_id, str(node_id))

@@ -84,7 +84,8 @@ def histogram(kafka_name: str, text: str, series: Sequence[tuple[str, Quantiles]
 
 @lru_cache(maxsize=1000)
 def exported_name(kafka_name: str) -> str:
-    """The name for Prometheus: kafka_server_replicamanager_leadercount of server.ReplicaManager.LeaderCount."""
+    """The name for Prometheus: kafka_server_replicamanager_leadercount of
+    server.ReplicaManager.LeaderCount."""
     return "kafka_" + kafka_name.replace(".", "_").replace("-", "_").lower()
 
 

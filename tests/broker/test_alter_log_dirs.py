@@ -1,5 +1,5 @@
-"""Moves of replicas between the log directories of a broker: what is copied, when the controller is asked, and
-what interrupts a move. KIP-113, KIP-858."""
+"""Moves of replicas between the log directories of a broker: what is copied, when the controller is
+asked, and what interrupts a move. KIP-113, KIP-858."""
 
 from __future__ import annotations
 

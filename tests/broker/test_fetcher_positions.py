@@ -1,5 +1,5 @@
-"""A follower continues at the end of its own log, whatever happened before: no gap, no overlap, and nothing of
-the leader's log is left out."""
+"""A follower continues at the end of its own log, whatever happened before: no gap, no overlap, and
+nothing of the leader's log is left out."""
 
 from __future__ import annotations
 

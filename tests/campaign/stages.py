@@ -66,7 +66,8 @@ _SIMULATED_FAULTS = {
     "new disks", "old disks", "messages lost", "messages cut off", "messages cut off one way", "links cut",
     "links cut one way", "connections reset", "controllers replaced",
 }  # fmt: skip
-"""Names of counts of faults in the records of simulations. Other counts are of the workload and of effects."""
+"""Names of counts of faults in the records of simulations. Other counts are of the workload and of
+effects."""
 
 
 def simulation_figures(record: Any) -> Figures:
@@ -152,8 +153,8 @@ STAGES = (
 def share_out(stages: Sequence[Stage], minutes: float, jobs: int) -> list[list[Planned]]:
     """Returns the stages of each lane, with their time. With two jobs, simulations have a lane of their own.
 
-    The lanes run at the same time, the stages of a lane one after the other. A stage that cannot run here gets
-    no time.
+    The lanes run at the same time, the stages of a lane one after the other. A stage that cannot
+    run here gets no time.
     """
     lanes = [[s for s in stages if not s.simulated], [s for s in stages if s.simulated]]
     if jobs < 2:

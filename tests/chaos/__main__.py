@@ -11,9 +11,9 @@ creates, configures and deletes topics and deletes records are served all the ti
 in tests/chaos/checker.py is checked. The exit status is 1 if one is violated; the directories of the nodes
 are kept.
 
-With `--wide` the cluster has four brokers with two log directories each, one of which may fail, and a rack
-each. Replicas move to other brokers and directories, and some moves are cancelled. A second reader is in a rack and is served
-by followers.
+With `--wide` the cluster has four brokers with two log directories each, one of which may fail, and
+a rack each. Replicas move to other brokers and directories, and some moves are cancelled. A second
+reader is in a rack and is served by followers.
 
 `--faults none` makes it a soak, in which no broker may be fenced. The faults depend on the seed alone; their
 times depend on the machine.

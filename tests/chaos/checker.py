@@ -1,20 +1,17 @@
 """The properties that the history of a run must have.
 
-| property | says |
-|---|---|
-| lost | each acknowledged record is at its offset, unless its deletion was requested |
-| doubled | no record of a producer is in a partition twice in one producer epoch, and no offset is acknowledged twice |
-| order | the records of one producer and epoch are in a partition in the order in which they were sent |
-| replicas | all replicas of a partition have the same batches |
-| read | what a consumer read does not change, and its offsets are consecutive |
-| log start | deleted records do not come back, and no others are deleted |
-| high watermark | that of a partition never falls for a consumer |
-| committed offset | that of a group never falls below one that was acknowledged |
-| group | the members of a group get each record below its committed offset |
-| end | each reader and the group come to the end of each partition |
-| topic | topics whose creation was acknowledged exist, and deleted topics do not, in the metadata of each broker |
-| config | acknowledged values are in force |
-| client | no error reaches a client that retries as often as it does by default |
+| property | says | |---|---| | lost | each acknowledged record is at its offset, unless its
+deletion was requested | | doubled | no record of a producer is in a partition twice in one producer
+epoch, and no offset is acknowledged twice | | order | the records of one producer and epoch are in
+a partition in the order in which they were sent | | replicas | all replicas of a partition have the
+same batches | | read | what a consumer read does not change, and its offsets are consecutive | |
+log start | deleted records do not come back, and no others are deleted | | high watermark | that of
+a partition never falls for a consumer | | committed offset | that of a group never falls below one
+that was acknowledged | | group | the members of a group get each record below its committed offset
+| | end | each reader and the group come to the end of each partition | | topic | topics whose
+creation was acknowledged exist, and deleted topics do not, in the metadata of each broker | |
+config | acknowledged values are in force | | client | no error reaches a client that retries as
+often as it does by default |
 
 A producer epoch ends when librdkafka cannot tell which of several batches in flight were appended: after a
 retriable error for one of them, the next one has an unexpected sequence (OUT_OF_ORDER_SEQUENCE_NUMBER).

@@ -1,4 +1,6 @@
-"""The schedule of faults. It depends on the seed alone; the times at which faults occur depend on the machine.
+"""The schedule of faults.
+
+It depends on the seed alone; the times at which faults occur depend on the machine.
 
 There is one series of faults for the controllers and one for the brokers. Each has at most one fault at a
 time, and the next one waits until the cluster has recovered. So two of three voters and two of three replicas

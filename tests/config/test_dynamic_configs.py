@@ -1,5 +1,5 @@
-"""Dynamic configurations of brokers: every key that Apache Kafka applies live is applied live here, or refused
-with a reason. None is accepted and ignored."""
+"""Dynamic configurations of brokers: every key that Apache Kafka applies live is applied live here,
+or refused with a reason. None is accepted and ignored."""
 
 from __future__ import annotations
 

@@ -467,8 +467,8 @@ def test_levels_that_are_refused(level: int, wanted: tuple[str, int, int]) -> No
 def test_a_downgrade_that_loses_metadata_names_both_levels(kind: int, why: str) -> None:
     result = update(Cluster(33), ("metadata.version", 31, kind))
     assert result.response.error_message.endswith(
-        f"Unsupported metadata.version downgrade from 33 to 31. {why} The lowest level without loss is 33, which "
-        "changed the format of records."
+        f"Unsupported metadata.version downgrade from 33 to 31. {why} The lowest level without loss "
+        "is 33, which changed the format of records."
     )
 
 
@@ -494,13 +494,14 @@ def test_every_node_that_blocks_an_upgrade_is_named() -> None:
         cluster, ("group.version", 1, UPGRADE), ("share.version", 1, UPGRADE), validate_only=True
     ).response.error_message
     assert message.startswith(
-        "The update failed for all features since the following feature had an error: Invalid update version 1 "
-        "for feature group.version. Broker 7 does not support this feature. Also: "
+        "The update failed for all features since the following feature had an error: Invalid "
+        "update version 1 for feature group.version. Broker 7 does not support this feature. Also: "
     )
     for feature in ("group.version", "share.version"):
         assert (
-            f"Invalid update version 1 for feature {feature}. Broker 7 does not support this feature. Also: Broker 8 "
-            "does not support this feature; controller 1 has not registered, and may not support this feature."
+            f"Invalid update version 1 for feature {feature}. Broker 7 does not support this "
+            "feature. Also: Broker 8 does not support this feature; controller 1 has not "
+            "registered, and may not support this feature."
         ) in message
 
 

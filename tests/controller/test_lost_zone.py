@@ -54,7 +54,8 @@ class EncodedCluster(Cluster):
 
 
 def filled(cluster: Cluster, seed: int, *, partitions: int = 60) -> Cluster:
-    """Adds topics with replicas in all zones, some of them not in sync, and one topic with its own settings."""
+    """Adds topics with replicas in all zones, some of them not in sync, and one topic with its own
+    settings."""
     rng = Random(seed)
     cluster.brokers(*BROKERS)
     records: list[Data] = []

@@ -205,8 +205,9 @@ def test_unclean_elections_on_request() -> None:
         (0, "The preferred leader was not available. Broker 1 is fenced and not in the ISR."),
         (
             1,
-            "Eligible topic partition leaders are not available. Broker 1 is fenced and not in the ISR. Broker 2 is "
-            "in controlled shutdown and in the ISR. Broker 9 is not registered and not in the ISR.",
+            "Eligible topic partition leaders are not available. Broker 1 is fenced and not in the "
+            "ISR. Broker 2 is in controlled shutdown and in the ISR. Broker 9 is not registered and "
+            "not in the ISR.",
         ),
     ],
 )

@@ -1,5 +1,5 @@
-"""Clusters for the tests of the operations of `quorate`: nodes under a load, machines whose commands restart them, and
-runs of the operations that are killed."""
+"""Clusters for the tests of the operations of `quorate`: nodes under a load, machines whose
+commands restart them, and runs of the operations that are killed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Event = dict[str, Any]
 
 
 class Machines:
-    """Stops, starts and restarts nodes for the commands that the operations run, like a host that outlives the
-    command which it was sent."""
+    """Stops, starts and restarts nodes for the commands that the operations run, like a host that
+    outlives the command which it was sent."""
 
     def __init__(self, folder: Path, actions: dict[str, Callable[[int], None]]) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -123,10 +123,11 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 class OperatedCluster:
-    """Controllers 1 to 3 and brokers 4 to 6, or three nodes with both roles, and a topic under a load with acks=all.
+    """Controllers 1 to 3 and brokers 4 to 6, or three nodes with both roles, and a topic under a
+    load with acks=all.
 
-    The nodes are ours, or of the release `kafka` of Apache Kafka. Those report no start time; the metadata log has
-    those of registrations.
+    The nodes are ours, or of the release `kafka` of Apache Kafka. Those report no start time; the
+    metadata log has those of registrations.
     """
 
     def __init__(
@@ -249,8 +250,8 @@ class OperatedCluster:
 def killed_and_continued(
     command: list[str], kill_at: Callable[[Event], bool], rng: random.Random
 ) -> list[Event]:
-    """Runs a command with SIGKILL shortly after each event that `kill_at` selects, and then again, to its end.
-    Returns the events of all runs."""
+    """Runs a command with SIGKILL shortly after each event that `kill_at` selects, and then again,
+    to its end. Returns the events of all runs."""
     events: list[Event] = []
     while True:
         tool = Tool(*command)

@@ -2,13 +2,14 @@
 
     python -m tests.e2e.operations_campaign --seed 1 --kills 10 --json FILE
 
-The cluster begins with static voters and the features of Kafka 4.0. Its features are upgraded release by release, its
-quorum becomes dynamic, its nodes restart one after the other, the disks of a broker and of the active controller are
-replaced, and a broker is retired. `--victims command` ends the command by SIGKILL at random points, `--kills` times in
-each operation, and runs it again each time; a run that came to its end first does not count. `--victims nodes` ends
-nodes instead: each time when a step was announced and before it is performed, and starts them again some seconds later.
-At the end every acknowledged record is read.
-`--kafka 4.4.0` does the same to three nodes of Apache Kafka with both roles.
+The cluster begins with static voters and the features of Kafka 4.0. Its features are upgraded
+release by release, its quorum becomes dynamic, its nodes restart one after the other, the disks of
+a broker and of the active controller are replaced, and a broker is retired. `--victims command`
+ends the command by SIGKILL at random points, `--kills` times in each operation, and runs it again
+each time; a run that came to its end first does not count. `--victims nodes` ends nodes instead:
+each time when a step was announced and before it is performed, and starts them again some seconds
+later. At the end every acknowledged record is read. `--kafka 4.4.0` does the same to three nodes of
+Apache Kafka with both roles.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Campaign:
         while killed < kills:
             tool = Tool(*words)
             outcome.runs += 1
-            # The one step of a short operation takes milliseconds. Most kills come before, so that it is not done at once.
+            # The one step of a short operation takes milliseconds. Most kills come before, so that
+            # it is not done at once.
             is_early = killed < kills - 2 if is_short else self._rng.random() < 0.1
             steps = 0 if is_early or has_ended else 1
             wait_s = self._rng.uniform(0.0, 0.005 if is_short and steps else 0.25)
@@ -221,7 +223,10 @@ class Campaign:
 
 
 def _steps(tool: Tool, count: int) -> bool:
-    """Reads events until so many steps were announced. Whether there were as many before the command ended."""
+    """Reads events until so many steps were announced.
+
+    Whether there were as many before the command ended.
+    """
     return not count or any(sum(event["event"] == "step" for event in tool.events) >= count for _ in tool)
 
 

@@ -153,8 +153,8 @@ def test_a_replica_moves_under_load_at_the_rate_of_its_throttle(node: Node) -> N
         moving = directories(node)
         assert moving.future_path == str(target) and moving.future_lag > 0
         while not has_moved(node, target):
-            # At any time no more is copied than the limit allows. One copy may be ahead of it. The first window
-            # of the rate counts as a whole one from its start, as in Kafka.
+            # At any time no more is copied than the limit allows. One copy may be ahead of it. The
+            # first window of the rate counts as a whole one from its start, as in Kafka.
             assert copied(target) <= max(time.monotonic() - began, WINDOW_S) * rate + AHEAD
         assert time.monotonic() - began >= (500 * VALUE_BYTES - AHEAD) / rate
     assert "completed successfully" in reassign(node, target, "--verify")

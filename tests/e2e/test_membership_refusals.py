@@ -114,7 +114,8 @@ def test_a_static_quorum_refuses_an_addition_for_that_reason_alone(tmp_path: Pat
         ):
             assert said.startswith("org.apache.kafka.common.errors.UnsupportedVersionException: ")
             assert said.strip().endswith(
-                "kraft.version feature is 0. Upgrade it first: kafka-features upgrade --feature kraft.version=1"
+                "kraft.version feature is 0. Upgrade it first: kafka-features upgrade --feature "
+                "kraft.version=1"
             )
 
 

@@ -264,8 +264,10 @@ def _check_controller(leader: Mapping[str, float]) -> None:
 
 
 def _check_applied(node: Node) -> None:
-    """How far a node is with the metadata log, on the controller and on the broker. A record may be committed while a
-    page is written, so a page is looked for during which none is."""
+    """How far a node is with the metadata log, on the controller and on the broker.
+
+    A record may be committed while a page is written, so a page is looked for during which none is.
+    """
     applied = "kafka_server_broker_metadata_metrics_last_applied_record_"
 
     def is_told() -> bool:

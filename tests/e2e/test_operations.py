@@ -1,4 +1,5 @@
-"""The operations of `quorate` on real clusters: complete, refused, and killed in between and continued under load."""
+"""The operations of `quorate` on real clusters: complete, refused, and killed in between and
+continued under load."""
 
 from __future__ import annotations
 
@@ -95,8 +96,11 @@ def test_a_decommission_that_is_killed_at_each_step_continues_and_loses_nothing(
 def interrupted_by_a_death(
     cluster: OperatedCluster, command: list[str], step: str, victim: int
 ) -> list[Event]:
-    """Runs a command, and kills a node when the command has announced a step, before it performs it. If the command
-    ends with an error, it must say how to continue, and this is done. Returns all events."""
+    """Runs a command, and kills a node when the command has announced a step, before it performs it.
+
+    If the command ends with an error, it must say how to continue, and this is done. Returns all
+    events.
+    """
     events: list[Event] = []
     alive = True
     while True:

@@ -31,9 +31,11 @@ def rack(node_id: int) -> str:
 def cluster(
     directory: Path, implementations: str, release: str | None = None, *, racks: bool = False
 ) -> Iterator[list[Node]]:
-    """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum. `release` is that of
-    the features, 4.1 if a node is Apache Kafka's. With `racks`, each node has a rack, and serves the consumers
-    there."""
+    """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum.
+
+    `release` is that of the features, 4.1 if a node is Apache Kafka's. With `racks`, each node has
+    a rack, and serves the consumers there.
+    """
     ports = free_ports(6)
     voters = dict(zip((1, 2, 3), ports, strict=False))
     nodes = [

@@ -80,8 +80,10 @@ def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) 
 
 
 def first_answers(port: int, topics: list[str]) -> dict[str, set[int]]:
-    """The error codes in the first answers of a broker that starts, by API. The requests wait in the socket until
-    the broker serves."""
+    """The error codes in the first answers of a broker that starts, by API.
+
+    The requests wait in the socket until the broker serves.
+    """
 
     async def ask() -> dict[str, set[int]]:
         while True:

@@ -1,5 +1,5 @@
-"""A scraper of /metrics of a broker with many written partitions: the event loop, which Raft, heartbeats and clients
-share, pauses for at most BOUND_S."""
+"""A scraper of /metrics of a broker with many written partitions: the event loop, which Raft,
+heartbeats and clients share, pauses for at most BOUND_S."""
 
 from __future__ import annotations
 

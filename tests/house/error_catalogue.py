@@ -8,6 +8,7 @@ returns `KafkaError(...)` is followed to its callers.
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -40,8 +41,11 @@ _LOOKUPS = frozenset({"frozenset", "set", "get", "of", "due", "isinstance", "cou
 
 @dataclass(frozen=True, order=True)
 class Refusal:
-    """One place that refuses. `kind` is the class of the exception. `code` is empty for those of `PLAIN`, and for
-    the code of another error."""
+    """One place that refuses.
+
+    `kind` is the class of the exception. `code` is empty for those of `PLAIN`, and for the code of
+    another error.
+    """
 
     kind: str
     code: str
@@ -219,8 +223,10 @@ def _with_texts(
 
 
 def _texts(scope: ast.AST) -> dict[str, ast.expr]:
-    """The names that a module or a function assigns texts to. A name of several texts stands for all. Names of
-    codes are in it as "code NAME"."""
+    """The names that a module or a function assigns texts to.
+
+    A name of several texts stands for all. Names of codes are in it as "code NAME".
+    """
     found: dict[str, ast.expr] = {}
     pending = list(getattr(scope, "body", []))
     while pending:
@@ -342,22 +348,25 @@ def _last_name(node: ast.AST) -> str:
 HEAD = """\
 # Errors
 
-This page is generated from the code by `python -m tests.house.error_catalogue`; a test compares them. It
-has every error code that a node answers, with the places and the messages, and the errors of the tools.
+This page is generated from the code by `python -m tests.house.error_catalogue`; a test compares
+them. It has every error code that a node answers, with the places and the messages, and the errors
+of the tools.
 
 ## The rule for messages
 
 A refusal says what is wrong, which node or record blocks, and what helps.
 
 1. The code is Kafka's for the same request. Clients decide by it.
-2. Where Kafka has a message, ours begins with it, word for word: users search for it, and tests compare it.
-   Where Kafka's message has the print of a Java object, or describes its own internals, ours is different;
-   [interop.md](interop.md#messages-of-refusals) lists these.
-3. What Kafka's message lacks follows as sentences of our own: the *remedy*. It names the brokers, controllers or
-   limits that block, all of them and not only the first (of more than ten, the number of the others), and the
-   command or the setting that helps. Where Kafka's message has all that, nothing follows.
+2. Where Kafka has a message, ours begins with it, word for word: users search for it, and tests
+   compare it. Where Kafka's message has the print of a Java object, or describes its own internals,
+   ours is different; [interop.md](interop.md#messages-of-refusals) lists these.
+3. What Kafka's message lacks follows as sentences of our own: the *remedy*. It names the brokers,
+   controllers or limits that block, all of them and not only the first (of more than ten, the number
+   of the others), and the command or the setting that helps. Where Kafka's message has all that,
+   nothing follows.
 4. If a response has no field for a message, the tools print cause and remedy of the code from
-   `quorate.admin.explanations`. This table is printed below, so a code without a row is an error of a test.
+   `quorate.admin.explanations`. This table is printed below, so a code without a row is an error of
+   a test.
 5. A text that only a log shows is ours, and names the node and the record first.
 
 In the tables, braces contain the name of a value, and square brackets text that depends on the case.
@@ -373,7 +382,7 @@ def render() -> str:
     answered = {r.code for r in found if r.code}
     for code in sorted(ErrorCode):
         if code.name in answered:
-            lines += [f"### {code.name} ({int(code)})", "", _explained(code), ""]
+            lines += [f"### {code.name} ({int(code)})", "", _filled(_explained(code)), ""]
             rows = [r for r in found if r.code == code.name]
             said = sorted({(r.message, r.remedy, r.module) for r in rows if r.message})
             if said:
@@ -382,7 +391,7 @@ def render() -> str:
                 lines.append("")
             silent = sorted({r.module for r in rows if not r.message})
             if silent:
-                lines += [f"Without a message: {', '.join(f'`{m}`' for m in silent)}.", ""]
+                lines += [_filled(f"Without a message: {', '.join(f'`{m}`' for m in silent)}."), ""]
     lines += ["## Codes of Apache Kafka's nodes only", "", "| code | cause | remedy |", "|---|---|---|"]
     for code in sorted(EXPLANATIONS):
         if code.name not in answered:
@@ -412,6 +421,10 @@ def _explained(code: ErrorCode) -> str:
     explanation = EXPLANATIONS.get(code)
     retriable = " Clients may send the same request again." if code.retriable else ""
     return f"{explanation if explanation is not None else 'No explanation.'}{retriable}"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _cell(text: str) -> str:

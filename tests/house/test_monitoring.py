@@ -1,5 +1,7 @@
-"""The dashboards and alert rules in `docs/monitoring` use only metrics that docs/metrics.md lists. A test of real
-nodes compares that list with what they export."""
+"""The dashboards and alert rules in `docs/monitoring` use only metrics that docs/metrics.md lists.
+
+A test of real nodes compares that list with what they export.
+"""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python -m tests.interop.broker_soak --minutes 60 --seed 1 --json bench/results/broker_soak.json
 
-Three controllers (ours, Java's, ours) and three brokers (Java's, ours, Java's). An idempotent producer with
-acks=all writes numbered records to six partitions that all brokers have, and two consumers read them, one of
-them from the broker in its rack. Every few seconds there is one fault, and the next one comes when all replicas
-are in sync again:
+Three controllers (ours, Java's, ours) and three brokers (Java's, ours, Java's). An idempotent
+producer with acks=all writes numbered records to six partitions that all brokers have, and two
+consumers read them, one of them from the broker in its rack. Every few seconds there is one fault,
+and the next one comes when all replicas are in sync again:
 
     kill, shutdown    of a broker or a controller, which starts again after up to 6 s
     freeze            SIGSTOP for up to 12 s: longer than a session, so that the broker may be fenced

@@ -1,7 +1,8 @@
 """kafka-acls, ours and Apache Kafka's of 4.1.1 and of the newest in Maven, on a node of Apache Kafka with an
 authorizer: the same arguments have the same status, text and effect.
 
-Each tool performs all cases in their order on a cluster without ACLs, so a case sees what those before it did.
+Each tool performs all cases in their order on a cluster without ACLs, so a case sees what those
+before it did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The admin client's calls about ACLs, quotas and credentials, on a node of Apache Kafka that enforces them."""
+"""The admin client's calls about ACLs, quotas and credentials, on a node of Apache Kafka that
+enforces them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Alterations by kafka-topics and kafka-configs, ours and Apache Kafka's, on one cluster: the same arguments have the
-same effect, status and text. The node is ours or of Kafka 4.4.0, and the tools are of 4.1.1 and of the newest in Maven.
+"""Alterations by kafka-topics and kafka-configs, ours and Apache Kafka's, on one cluster: the same
+arguments have the same effect, status and text. The node is ours or of Kafka 4.4.0, and the tools
+are of 4.1.1 and of the newest in Maven.
 
-Each tool performs all cases in their order, on entities with names of its own. So a case sees what those before it did.
+Each tool performs all cases in their order, on entities with names of its own. So a case sees what
+those before it did.
 """
 
 from __future__ import annotations
@@ -143,8 +145,8 @@ def ours(tool: str, *words: str) -> Said:
 
 
 def settled(said: Said, name: str) -> tuple[int, list[str]]:
-    """The status and the lines of both streams, without ids, the names of Java's exceptions and their traces. Lists
-    that Java prints in the order of a hash table are sorted."""
+    """The status and the lines of both streams, without ids, the names of Java's exceptions and
+    their traces. Lists that Java prints in the order of a hash table are sorted."""
     text = said.out + said.err
     text = re.sub(
         r" with args '[^\n]*'\n(?:java\.util\.concurrent\.ExecutionException: )?[\w.]+: ", ": ", text

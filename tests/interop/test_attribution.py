@@ -21,8 +21,10 @@ PATIENT = {"controller.quorum.fetch.timeout.ms": 8_000, "controller.quorum.reque
 def test_a_controller_of_kafka_follows_and_leads_after_changes_with_authors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Kafka's dump tool prints all records, with these as NoOpRecords. The changes that Kafka's controller makes
-    as the leader have no author."""
+    """Kafka's dump tool prints all records, with these as NoOpRecords.
+
+    The changes that Kafka's controller makes as the leader have no author.
+    """
     quorum = MixedQuorum(tmp_path, "qjq", extra=dict(PATIENT), kafka=java.LATEST_VERSION)
     quorum.format()
     with quorum.killed_at_the_end():

@@ -1,7 +1,8 @@
 """A controller of either kind joins a quorum of the other kind by itself, and replaces one of its voters.
 
-With `controller.quorum.auto.join.enable` a controller adds itself to the voters, after it has removed the
-voter that has its id on another disk. Apache Kafka has it since 4.2. The tests of a quorum share its processes.
+With `controller.quorum.auto.join.enable` a controller adds itself to the voters, after it has
+removed the voter that has its id on another disk. Apache Kafka has it since 4.2. The tests of a
+quorum share its processes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Bad requests of every admin API get the codes and the messages of Apache Kafka 4.4.0.
 
-`tests/golden/bad_requests.txt` is the table: what Kafka answered to each request of the cases below. Java's node
-is compared with it, and QUORATE_REWRITE_GOLDEN=1 writes it again. Ours is compared with it always, without Java:
-the codes are equal, and each message begins with Kafka's. What is different on purpose is in `KEPT`, which
-docs/interop.md prints.
+`tests/golden/bad_requests.txt` is the table: what Kafka answered to each request of the cases
+below. Java's node is compared with it, and QUORATE_REWRITE_GOLDEN=1 writes it again. Ours is
+compared with it always, without Java: the codes are equal, and each message begins with Kafka's.
+What is different on purpose is in `KEPT`, which docs/interop.md prints.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ KEPT = (
     Kept(
         "features|registrations_and_levels", "good and bad .*|levels: two unknown", "update failed for all",
         "update failed for all .* Another error: ",
-        "of several wrong features Kafka names the first in the order of a hash table, ours all in their own order",
+        "of several wrong features Kafka names the first in the order of a hash table, ours all in "
+        "their own order",
     ),
     Kept(
         "voters", "(add|remove): .*", r"ReplicaKey\(|Endpoints\(", "voter",

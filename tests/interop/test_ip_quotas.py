@@ -1,5 +1,5 @@
-"""`kafka-configs --entity-type ips`: nodes limit the rate at which an address connects as those of Apache Kafka do, and
-each other's tools set the limit."""
+"""`kafka-configs --entity-type ips`: nodes limit the rate at which an address connects as those of
+Apache Kafka do, and each other's tools set the limit."""
 
 from __future__ import annotations
 

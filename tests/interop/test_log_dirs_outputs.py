@@ -1,5 +1,6 @@
-"""Our kafka-log-dirs and Apache Kafka's, of 4.1 and the newest in Maven, side by side on one node: the same text.
-The node is ours or Apache Kafka's. One of its directories has failed, or a replica moves to another directory."""
+"""Our kafka-log-dirs and Apache Kafka's, of 4.1 and the newest in Maven, side by side on one node:
+the same text. The node is ours or Apache Kafka's. One of its directories has failed, or a replica
+moves to another directory."""
 
 from __future__ import annotations
 
@@ -91,8 +92,11 @@ def both(node: Node, version: str, *words: str) -> list[tuple[int, str, str]]:
 
 
 def settled(text: str) -> str:
-    """The text without sizes and lags. Lists that Java prints in the order of a hash table are sorted, the keys of
-    objects are left as they are."""
+    """The text without sizes and lags.
+
+    Lists that Java prints in the order of a hash table are sorted, the keys of objects are left as
+    they are.
+    """
     lines = text.splitlines()
     if not lines or not lines[-1].startswith("{"):
         return text

@@ -1,4 +1,5 @@
-"""The lake of a live quorum of Java controllers, followed through a failover, against the controllers' log."""
+"""The lake of a live quorum of Java controllers, followed through a failover, against the
+controllers' log."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Brokers of Apache Kafka and ours in one ISR, each leading, under three controllers of either.
 
-All tests of a cluster share it, and a load with acks=all and idempotence that never ends. Each test ends with
-`check`: nothing acknowledged is lost, doubled or reordered, and all logs have the same bytes up to the high
-watermark. A test that does something to only one broker takes the one whose implementation is in the minority.
-So both kinds have their turn under each kind of controllers.
+All tests of a cluster share it, and a load with acks=all and idempotence that never ends. Each test
+ends with `check`: nothing acknowledged is lost, doubled or reordered, and all logs have the same
+bytes up to the high watermark. A test that does something to only one broker takes the one whose
+implementation is in the minority. So both kinds have their turn under each kind of controllers.
 """
 
 from __future__ import annotations
@@ -95,8 +95,11 @@ def upgrade(cluster: MixedBrokers) -> subprocess.CompletedProcess[str]:
 
 
 def upgraded(cluster: MixedBrokers) -> None:
-    """Upgrades the features. Tries again after an election: a new leader of Java's refuses kraft.version 1 until
-    each voter has sent it an UpdateRaftVoter."""
+    """Upgrades the features.
+
+    Tries again after an election: a new leader of Java's refuses kraft.version 1 until each voter
+    has sent it an UpdateRaftVoter.
+    """
     said: list[str] = []
 
     def done() -> bool:
@@ -162,8 +165,8 @@ def test_our_broker_keeps_a_throttle_as_leader_and_as_follower_of_the_other_kind
 ) -> None:
     """Only our broker has a limit. One response, of a megabyte at most, may be ahead of it.
 
-    No test before this one may move replicas under a throttle: the quiet seconds after it, 11 at most, would count for
-    the rate, as in Kafka.
+    No test before this one may move replicas under a throttle: the quiet seconds after it, 11 at
+    most, would count for the rate, as in Kafka.
     """
     kinds = one_of_each(cluster)
     ours, theirs = kinds["quorate"].node_id, kinds["java"].node_id

@@ -1,6 +1,6 @@
-"""A cluster goes from Apache Kafka 4.1 to our nodes, gets the feature levels of 4.4, and goes on to Apache
-Kafka 4.4 and back to ours: node by node, on the same directories, without losing anything. Without the levels of
-4.4 it goes back to Apache Kafka 4.1, too."""
+"""A cluster goes from Apache Kafka 4.1 to our nodes, gets the feature levels of 4.4, and goes on to
+Apache Kafka 4.4 and back to ours: node by node, on the same directories, without losing anything.
+Without the levels of 4.4 it goes back to Apache Kafka 4.1, too."""
 
 from __future__ import annotations
 

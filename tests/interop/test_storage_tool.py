@@ -1,5 +1,5 @@
-"""kafka-storage compared with that of Apache Kafka 4.4: the same output for the same directories, and each reads the
-files of the other."""
+"""kafka-storage compared with that of Apache Kafka 4.4: the same output for the same directories,
+and each reads the files of the other."""
 
 from __future__ import annotations
 

@@ -178,8 +178,8 @@ def test_a_log_that_is_verified_at_every_start_syncs_only_its_data_and_writes_ep
 
 
 def run_interrupted(work: Callable[[], None], at: int, other: Callable[[], None]) -> bool:
-    """Runs `work`, and `other` before its instruction number `at` in the modules of a log, as if another thread
-    got its turn there. Returns whether there is such an instruction."""
+    """Runs `work`, and `other` before its instruction number `at` in the modules of a log, as if
+    another thread got its turn there. Returns whether there is such an instruction."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -207,7 +207,8 @@ def run_interrupted(work: Callable[[], None], at: int, other: Callable[[], None]
 def test_a_flush_syncs_the_log_end_whenever_the_oldest_segments_are_deleted_meanwhile(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    """The metadata log is flushed in a thread, while the event loop deletes segments that a snapshot covers."""
+    """The metadata log is flushed in a thread, while the event loop deletes segments that a
+    snapshot covers."""
     for at in itertools.count():
         log = open_log(tmp_path, name=f"topic-{at}", is_metadata_log=True, retention_ms=-1)
         for _ in range(4):

@@ -130,8 +130,8 @@ def test_an_interrupted_move_at_the_next_start(
 def test_a_log_beside_a_future_log_that_is_deleted_is_closed_with_its_producers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_first: bool
 ) -> None:
-    """A power failure has undone the deletion of a future log, in the directory to which its replica has moved
-    by another one."""
+    """A power failure has undone the deletion of a future log, in the directory to which its
+    replica has moved by another one."""
     begin(fresh(tmp_path), tmp_path / "b")
     move_back_beside_current(tmp_path)
 

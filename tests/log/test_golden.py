@@ -1,5 +1,5 @@
-"""Directories that Apache Kafka 4.1.1 and 4.4.0 have written: they are loaded completely, and written back with the
-same bytes."""
+"""Directories that Apache Kafka 4.1.1 and 4.4.0 have written: they are loaded completely, and
+written back with the same bytes."""
 
 from __future__ import annotations
 

@@ -184,7 +184,8 @@ def test_the_tables_are_those_of_apache_kafka_4_4() -> None:
     )
     assert done.returncode == 0, done.stderr
     ours = [
-        f"{v.level} {v.name} {str(v.format_changed).lower()} {str(v.level <= features.LATEST_STABLE_LEVEL).lower()} "
+        f"{v.level} {v.name} {str(v.format_changed).lower()} "
+        f"{str(v.level <= features.LATEST_STABLE_LEVEL).lower()} "
         f"{features.record_version(0, v.level)} {features.record_version(3, v.level)}"
         for v in features.LEVELS.values()
     ]

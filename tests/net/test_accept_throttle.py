@@ -135,8 +135,9 @@ def test_one_that_ends_while_it_waits_does_not_hold_up_the_others() -> None:
 
 
 def test_clients_that_give_up_take_nobodys_turn() -> None:
-    """Their connections do not read while they wait, and so are not told that the client has closed them. If each
-    took a turn, clients that give up and come again would wait for ever behind what they left."""
+    """Their connections do not read while they wait, and so are not told that the client has closed
+    them. If each took a turn, clients that give up and come again would wait for ever behind what
+    they left."""
 
     async def test(world: ServedListener) -> None:
         loop = asyncio.get_running_loop()

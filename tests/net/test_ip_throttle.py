@@ -1,4 +1,5 @@
-"""The client quota `connection_creation_rate` of IP addresses: connections above the rate are closed (KIP-612)."""
+"""The client quota `connection_creation_rate` of IP addresses: connections above the rate are
+closed (KIP-612)."""
 
 from __future__ import annotations
 

@@ -33,8 +33,10 @@ from tests.net.served import LOOPS, ServedListener, frame, use_loop
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Runs a test on asyncio's own event loop and on uvloop, which nodes use. The listener is a controller's, on
-    which all requests may overlap."""
+    """Runs a test on asyncio's own event loop and on uvloop, which nodes use.
+
+    The listener is a controller's, on which all requests may overlap.
+    """
     use_loop(request.param)
     return partial(served.run, fetches_wait=True, kind=ListenerKind.CONTROLLER)
 

@@ -1,5 +1,5 @@
-"""Each dynamic configuration that a node applies while it runs: it acts when it is set and no longer acts when it
-is removed, and DescribeConfigs shows where its value comes from."""
+"""Each dynamic configuration that a node applies while it runs: it acts when it is set and no
+longer acts when it is removed, and DescribeConfigs shows where its value comes from."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Server:
         return self.kafka.broker
 
     def ask(self, request: Any, *, port: int | None = None) -> Any:
-        """Sends a request to the broker, or to the controller if the node is no broker, or to another port."""
+        """Sends a request to the broker, or to the controller if the node is no broker, or to
+        another port."""
         port = port or self.node.broker_port or self.node.controller_port
 
         async def ask() -> Any:
@@ -363,8 +364,8 @@ def test_a_broker_ignores_and_names_stored_values_that_it_cannot_apply(
 def test_limits_that_would_lock_out_all_clients_are_not_applied(
     combined: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of the values is valid, and each change was consistent for the node that checked it: a broker does not
-    know the own values of the others, and a controller those of no broker."""
+    """Each of the values is valid, and each change was consistent for the node that checked it: a
+    broker does not know the own values of the others, and a controller those of no broker."""
     limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
     combined.set("", overrides, "127.0.0.1:1000")
     combined.set(combined.node_id, limit, "0")
@@ -380,8 +381,11 @@ def test_limits_that_would_lock_out_all_clients_are_not_applied(
 @pytest.mark.parametrize("kind", [BROKER, TOPIC])
 @pytest.mark.parametrize("blank", [" ", "\t", "\n"])
 def test_white_space_around_a_value_does_not_count(combined: Server, kind: int, blank: str) -> None:
-    """Clients may send it. Kafka trims values when it reads them. A subscriber of the metadata that raised would
-    end every broker."""
+    """Clients may send it.
+
+    Kafka trims values when it reads them. A subscriber of the metadata that raised would end every
+    broker.
+    """
     prefix, name = ("log.", combined.node_id) if kind == BROKER else ("", "t")
     values = {
         f"{prefix}message.timestamp.type": "LogAppendTime",

@@ -1,5 +1,5 @@
-"""The advice for a log directory that is not formatted: it is the command of the quorum at hand, and never one
-that gives a voter another identity."""
+"""The advice for a log directory that is not formatted: it is the command of the quorum at hand,
+and never one that gives a voter another identity."""
 
 from __future__ import annotations
 
@@ -107,8 +107,10 @@ def test_a_directory_whose_node_ran_is_not_formatted(tmp_path: Path, quorum: dic
 
 
 def test_a_metadata_directory_that_has_moved_is_not_formatted(tmp_path: Path) -> None:
-    """A directory that is put before the others in log.dirs becomes the metadata directory. Formatted, it would
-    be a voter with another directory id and an empty log."""
+    """A directory that is put before the others in log.dirs becomes the metadata directory.
+
+    Formatted, it would be a voter with another directory id and an empty log.
+    """
     config, _ = node_of(tmp_path, DYNAMIC)
     log = tmp_path / "b" / "__cluster_metadata-0"
     log.mkdir()

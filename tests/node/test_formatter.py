@@ -174,7 +174,8 @@ REFUSED = [
     (
         ("-s", "-r", "3.8", "-f", "eligible.leader.replicas.version=1"),
         {},
-        "eligible.leader.replicas.version could not be set to 1 because it depends on metadata.version level 23",
+        "eligible.leader.replicas.version could not be set to 1 because it depends on "
+        "metadata.version level 23",
     ),
     (("-s", "-r", "2.8"), {}, "Unknown metadata.version '2.8'. Supported metadata.version are: 3.3-IV3, "),
     (("-s", "-r", "4.5-IV0"), {}, "Unknown metadata.version '4.5-IV0'."),
@@ -392,8 +393,8 @@ def test_a_directory_that_cannot_be_made_is_named_before_any_is_formatted(box: B
     status, out, err = box.format("-s")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert (
-        f"The log directory {nowhere} cannot be created or written to ({nowhere}: No such file or directory): "
-        "correct" in err
+        f"The log directory {nowhere} cannot be created or written to ({nowhere}: No such file or "
+        "directory): correct" in err
     )
     assert list(box.dirs[0].iterdir()) == []
 

@@ -1,7 +1,7 @@
 """Answers to the questions, computed from the controller's image after each offset, to compare the two.
 
-The way is another one than that of the tables: each offset is looked at, and what holds after it counts until the
-next record. It is slow, and has no intervals.
+The way is another one than that of the tables: each offset is looked at, and what holds after it
+counts until the next record. It is slow, and has no intervals.
 """
 
 from __future__ import annotations

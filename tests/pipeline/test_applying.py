@@ -112,7 +112,7 @@ class Tables:
                 self.files[name] = [*kept, *change.added]
 
     def mix(self) -> None:
-        """Joins present and ended states in one file, as a former release wrote them."""
+        """Joins current and ended states in one file, as a former release wrote them."""
         for name, files in self.files.items():
             if name != "events" and files:
                 paths = [file.path for file in files]

@@ -1,4 +1,5 @@
-"""Data files of Delta tables: statistics, later columns, ranges of offsets, and file systems that are not local."""
+"""Data files of Delta tables: statistics, later columns, ranges of offsets, and file systems that
+are not local."""
 
 from __future__ import annotations
 

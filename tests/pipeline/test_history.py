@@ -1,4 +1,5 @@
-"""The states of entities as Arrow tables: codes of values, names of topics, and which entities a step affects."""
+"""The states of entities as Arrow tables: codes of values, names of topics, and which entities a
+step affects."""
 
 from __future__ import annotations
 

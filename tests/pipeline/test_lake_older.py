@@ -1,7 +1,7 @@
 """A lake that an older release wrote continues: nothing is lost or doubled.
 
-Spark wrote its files: times are INT96 without a zone, a file has states that hold at present and ended ones, and the
-column `cluster`. tests/golden/README.md says how the archive was made.
+Spark wrote its files: times are INT96 without a zone, a file has current states and
+ended ones, and the column `cluster`. tests/golden/README.md says how the archive was made.
 """
 
 from __future__ import annotations

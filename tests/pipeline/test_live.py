@@ -1,4 +1,7 @@
-"""Following a metadata log: the offsets of a stream, directories, and a running quorum. Without a Spark session."""
+"""Following a metadata log: the offsets of a stream, directories, and a running quorum.
+
+Without a Spark session.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +235,8 @@ def test_a_limit_that_would_be_counted_from_the_wrong_offset_is_refused(tmp_path
 
 
 class Controllers:
-    """An active controller with a log from `start` on and its snapshots; one that is asked for first is gone."""
+    """An active controller with a log from `start` on and its snapshots; one that is asked for
+    first is gone."""
 
     name = "the metadata log of a test"
 

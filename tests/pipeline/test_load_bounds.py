@@ -1,4 +1,5 @@
-"""The options of a load say which rows it has, so that less is read: exactly the rows that a filter would leave."""
+"""The options of a load say which rows it has, so that less is read: exactly the rows that a filter
+would leave."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def test_files_are_listed_once_while_no_one_else_commits(lake: Lake, delta: Tabl
 def test_files_that_others_have_joined_meanwhile_are_not_read_again(
     lake: Lake, delta: TableOfDelta, monkeypatch: pytest.MonkeyPatch, is_after: bool
 ) -> None:
-    """`compact` joins files that the run leaves alone, so its commit is no conflict: before the one of the run, or
-    between that and the moment in which the run looks up what it has committed."""
+    """`compact` joins files that the run leaves alone, so its commit is no conflict: before the one
+    of the run, or between that and the moment in which the run looks up what it has committed."""
 
     def compact() -> None:
         delta.commit([present("joined")], [present("one"), present("other")])

@@ -112,7 +112,10 @@ def test_the_command_makes_the_plan_of_the_running_cluster(
 def test_a_plan_is_made_for_the_cluster_as_it_was(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reassignment is under way between the times 4 and 6. No lake knows the id of a log without its folder."""
+    """A reassignment is under way between the times 4 and 6.
+
+    No lake knows the id of a log without its folder.
+    """
     change = {"adding_replicas": [2], "replicas": [1, 2], "removing_replicas": [1]}
     write_log(
         tmp_path,

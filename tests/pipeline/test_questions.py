@@ -1,7 +1,8 @@
 """The questions to a lake of a written log, whose answers were computed by hand. All read one lake.
 
-The log is of 25 hours: brokers 1, 2 and 3 in the racks a, b and a, a failure of each, a failover of the active
-controller, an unclean election, and a topic that is deleted. Its times are seconds after the first record.
+The log is of 25 hours: brokers 1, 2 and 3 in the racks a, b and a, a failure of each, a failover of
+the active controller, an unclean election, and a topic that is deleted. Its times are seconds after
+the first record.
 """
 
 from __future__ import annotations

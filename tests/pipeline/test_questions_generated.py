@@ -1,5 +1,6 @@
-"""The questions to a lake of generated years, compared with answers that are computed from the image after each
-offset. Whole history, and a part of it that begins and ends in the middle of outages."""
+"""The questions to a lake of generated years, compared with answers that are computed from the
+image after each offset. Whole history, and a part of it that begins and ends in the middle of
+outages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The questions to a log with rare things: time goes back at a failover, a leader is elected uncleanly while the
-last one recovers, a reassignment makes min.insync.replicas matter, a broker is gone for good, and names have
-characters of HTML and of terminals."""
+"""The questions to a log with rare things: time goes back at a failover, a leader is elected
+uncleanly while the last one recovers, a reassignment makes min.insync.replicas matter, a broker is
+gone for good, and names have characters of HTML and of terminals."""
 
 from __future__ import annotations
 

@@ -21,15 +21,15 @@ COLUMNS_OF_SCHEMA = {2: "74f6dcf0a20fdfd5a043df36d6d69d7e23e6846a01e3114e4004887
 
 
 def test_columns_change_only_with_the_version_of_the_schema() -> None:
-    """A column that is added without a new version would be in the files of a lake, and not in its tables: their columns
-    are looked at only if the version of a table is another one."""
+    """A column that is added without a new version would be in the files of a lake, and not in its
+    tables: their columns are looked at only if the version of a table is another one."""
     columns = {EVENTS: EVENT_DDL}
     for name, entity in ENTITIES.items():
         columns[name] = ", ".join([f"{column.name} {column.kind}" for column in entity_columns(entity)])
     found = hashlib.sha256(str(columns).encode()).hexdigest()
     assert COLUMNS_OF_SCHEMA.get(SCHEMA) == found, (
-        "the columns of the tables have changed: raise SCHEMA in tables/lake.py, declare the step in tables/schema.py, "
-        f"and add {{SCHEMA: {found!r}}} here"
+        "the columns of the tables have changed: raise SCHEMA in tables/lake.py, declare the step "
+        f"in tables/schema.py, and add {{SCHEMA: {found!r}}} here"
     )
 
 

@@ -20,5 +20,6 @@ def test_the_code_that_spark_generates_for_all_tables_fits_into_the_code_cache(l
         [java, *options, "-XX:+PrintFlagsFinal", "-version"], capture_output=True, text=True, check=True
     )
     [size] = re.findall(r"ReservedCodeCacheSize += +(\d+)", done.stdout)
-    # A lake of 200,000 records needs more than 48 MiB, which is what Java reserves for its first compiler alone.
+    # A lake of 200,000 records needs more than 48 MiB, which is what Java reserves for its first
+    # compiler alone.
     assert int(size) >= 240 << 20

@@ -127,7 +127,8 @@ def check(told: Told, image: MetadataImage) -> None:
 def test_the_events_up_to_any_offset_tell_the_state_of_the_controllers_image(
     tmp_path: Path, is_cleaned: bool
 ) -> None:
-    """Also if the log begins with several snapshots, of which each lacks what was deleted since the one before."""
+    """Also if the log begins with several snapshots, of which each lacks what was deleted since the
+    one before."""
     node, log = tmp_path / "node", tmp_path / "node" / LOG
     size = Size(brokers=5, racks=2, topics=12)
     generate(node, seed=11, records=6000, size=size, snapshot_every=1000, segment_bytes=1 << 14)

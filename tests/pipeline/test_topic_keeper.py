@@ -1,4 +1,5 @@
-"""A keeper of topics without Spark: kills, other runs, and topics that change, between any two of its steps."""
+"""A keeper of topics without Spark: kills, other runs, and topics that change, between any two of
+its steps."""
 
 from __future__ import annotations
 

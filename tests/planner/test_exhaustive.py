@@ -1,7 +1,8 @@
 """Plans for small clusters against all assignments that there are. The examples are others in each run.
 
-Of 6,500 random clusters no plan missed the first property. The second one does not hold for every cluster: two of
-the plans moved more bytes than to the best assignment, whose way takes more steps than the search tries.
+Of 6,500 random clusters no plan missed the first property. The second one does not hold for every
+cluster: two of the plans moved more bytes than to the best assignment, whose way takes more steps
+than the search tries.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Small:
 
 @dataclass(frozen=True)
 class Measured:
-    """An assignment by its crowded racks, its loads (replicas, bytes, leaders, bytes of leaders), and the bytes
-    that move."""
+    """An assignment by its crowded racks, its loads (replicas, bytes, leaders, bytes of leaders),
+    and the bytes that move."""
 
     crowded: int
     loads: tuple[tuple[int, ...], ...]

@@ -1,4 +1,5 @@
-"""Racks and room where they are scarce: brokers that are down, racks with unequal numbers of brokers, full disks."""
+"""Racks and room where they are scarce: brokers that are down, racks with unequal numbers of
+brokers, full disks."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from tests.planner.test_plans import BALANCE, brokers_of, cluster_of, every_assi
 
 
 def test_a_rack_is_not_to_have_what_its_dead_broker_has() -> None:
-    """Rack c has a replica of each partition, half of them on a broker that is down. All loads are as even as they
-    can be."""
+    """Rack c has a replica of each partition, half of them on a broker that is down.
+
+    All loads are as even as they can be.
+    """
     brokers = [Broker(1, "a"), Broker(2, "b"), Broker(3, "c"), Broker(4, "c", active=False)]
     plan = make_plan(cluster_of(brokers, [("t", p, [1, 2, 3 + p % 2], 10) for p in range(12)]), BALANCE)
     assert plan.replicas_to_move == 0
@@ -58,7 +61,8 @@ def test_a_plan_says_which_partitions_lose_a_rack() -> None:
 
 
 def test_room_for_a_drain_is_made_by_moves_of_others() -> None:
-    """Broker 2 has no room before its other replica goes to broker 3, which has a replica of the partition."""
+    """Broker 2 has no room before its other replica goes to broker 3, which has a replica of the
+    partition."""
     brokers = [Broker(1), Broker(2, capacity=15), Broker(3, capacity=30)]
     partitions = [("t", 0, [1, 3], 10), ("u", 0, [2], 10)]
     plan = make_plan(cluster_of(brokers, partitions), Request(balance=True, drain=frozenset({1})))

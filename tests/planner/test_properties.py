@@ -1,5 +1,5 @@
-"""Any plan, for clusters as they are in bad times: brokers down or full, racks known for some of them, more replicas
-than racks, partitions that lead nowhere, topics that are to be left alone."""
+"""Any plan, for clusters as they are in bad times: brokers down or full, racks known for some of
+them, more replicas than racks, partitions that lead nowhere, topics that are to be left alone."""
 
 from __future__ import annotations
 
@@ -170,15 +170,16 @@ def check_waves(request: Request, plan: ReassignmentPlan) -> None:
 
 
 def check_racks(bad: Bad, request: Request, plan: ReassignmentPlan) -> None:
-    """The limit is the lowest with which all replicas of a partition have a place, and no choice of brokers for the
-    replicas that may move has fewer beyond it."""
+    """The limit is the lowest with which all replicas of a partition have a place, and no choice of
+    brokers for the replicas that may move has fewer beyond it."""
     for p, old, new in before_and_after(plan):
         least = fewest_beyond(bad, request, old, new, plan.goals.limit_of(p))
         assert plan.goals.crowded(p) <= least, plan.name(p)
 
 
 def fewest_beyond(bad: Bad, request: Request, old: Sequence[int], new: Sequence[int], limit: int) -> int:
-    """The fewest replicas beyond the limit of any choice of brokers for the replicas that moved, or had to."""
+    """The fewest replicas beyond the limit of any choice of brokers for the replicas that moved, or
+    had to."""
     rack = {b.id: b.rack for b in bad.brokers}
     targets = [b.id for b in bad.brokers if b.active and b.id not in request.drain]
     if request.balance:

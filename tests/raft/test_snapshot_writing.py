@@ -105,7 +105,10 @@ def test_an_abandoned_snapshot_file_is_deleted(
 def test_a_disk_that_fails_while_the_node_stops_is_one_line_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The fsync fails after the writing was cancelled, and the file cannot be deleted. Nothing has a traceback."""
+    """The fsync fails after the writing was cancelled, and the file cannot be deleted.
+
+    Nothing has a traceback.
+    """
     syncing, may_fail = threading.Event(), threading.Event()
 
     def failing(fd: int) -> None:
@@ -138,6 +141,7 @@ def test_a_disk_that_fails_while_the_node_stops_is_one_line_in_the_log(
     path = asyncio.run(main())
     assert not unexpected
     assert caplog.messages == [
-        f"[RaftStorage] SnapshotWriter.freeze was cancelled, and failed: [Errno 5] Input/output error: '{path}'"
+        "[RaftStorage] SnapshotWriter.freeze was cancelled, and failed: [Errno 5] Input/output "
+        f"error: '{path}'"
     ]
     assert caplog.records[0].exc_info is None

@@ -1,8 +1,8 @@
 """Real nodes as processes, of Quorate or of Apache Kafka, from the same properties files.
 
-`quorate.testing.KafkaNode` writes the properties, and formats, starts and awaits a node of Quorate. Here is what
-only our tests need: Apache Kafka's nodes, nodes that change their implementation, static voters, and the
-console scripts themselves with limits on their resources.
+`quorate.testing.KafkaNode` writes the properties, and formats, starts and awaits a node of Quorate.
+Here is what only our tests need: Apache Kafka's nodes, nodes that change their implementation,
+static voters, and the console scripts themselves with limits on their resources.
 """
 
 from __future__ import annotations

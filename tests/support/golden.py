@@ -1,5 +1,5 @@
-"""The directories that Apache Kafka 4.1.1 and 4.4.0 wrote (tests/golden): `running/`, of a node that runs, and
-`data/`, after it stopped.
+"""The directories that Apache Kafka 4.1.1 and 4.4.0 wrote (tests/golden): `running/`, of a node
+that runs, and `data/`, after it stopped.
 
 An archive holds 240 MB, nearly all of it the zeros of preallocated indexes. It is read once in a
 process, without them, and unpacked into files with holes.

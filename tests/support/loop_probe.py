@@ -1,5 +1,5 @@
-"""Measures the pauses of a node's event loop: asks one of its listeners for ApiVersions again and again, which
-the loop answers at once unless it does something else.
+"""Measures the pauses of a node's event loop: asks one of its listeners for ApiVersions again and
+again, which the loop answers at once unless it does something else.
 
 The probe is a process of its own, so that the test's other clients do not delay it. From the time of each
 answer it takes away for how long the loop's thread and the probe were ready and had no CPU, as

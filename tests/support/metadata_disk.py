@@ -92,8 +92,10 @@ def read_disk(data: Path) -> Disk:
 
 
 def read_folder(folder: Path) -> Disk:
-    """Reads the folder of any partition. AssertionError as `read_disk`; FileNotFoundError if a file is deleted
-    meanwhile."""
+    """Reads the folder of any partition.
+
+    AssertionError as `read_disk`; FileNotFoundError if a file is deleted meanwhile.
+    """
     batches: list[DiskBatch] = []
     paths = sorted(folder.glob("*.log"))
     for path in paths:

@@ -223,7 +223,8 @@ class MixedBrokers(MixedQuorum):
         return wrong + self.metadata_violations()
 
     def partition_disk(self, topic: str, partition: int, broker: int, high_watermark: int) -> Disk:
-        """A replica's log, from the directory that has it, when it has all records below the high watermark."""
+        """A replica's log, from the directory that has it, when it has all records below the high
+        watermark."""
         folders = [d / f"{topic}-{partition}" for d in self.directories(self.broker_of(broker))]
         found = [folder for folder in folders if folder.is_dir()]
         assert len(found) == 1, f"{topic}-{partition} of broker {broker} is in {found}"

@@ -135,7 +135,8 @@ class NumberedLoad:
         while any(len(p.offsets) < want for p, want in zip(self.partitions, wanted, strict=True)):
             assert self.failure is None, self.failure
             assert time.monotonic() < deadline, (
-                f"no acknowledgements in {timeout_s} s: {[len(p.offsets) for p in self.partitions]} of {wanted}"
+                f"no acknowledgements in {timeout_s} s: {[len(p.offsets) for p in self.partitions]} "
+                f"of {wanted}"
             )
             time.sleep(0.01)  # polls the producer's thread
 
@@ -242,7 +243,8 @@ class LogChecker:
                     wrong.append(f"{self.name}: other bytes at offset {batch.base_offset} of broker {broker}")
             if at != high_watermark:
                 wrong.append(
-                    f"{self.name}: the log of broker {broker} ends at {at}, the high watermark is {high_watermark}"
+                    f"{self.name}: the log of broker {broker} ends at {at}, the high watermark is "
+                    f"{high_watermark}"
                 )
         if wrong or not replicas:
             return wrong or [f"{self.name}: no replica"]
@@ -272,6 +274,7 @@ class LogChecker:
             return [f"{self.name}: record {number} at offset {offset}, expected {expected}: {what}"]
         if number < len(acknowledged) and acknowledged[number] not in (offset, UNKNOWN_OFFSET):
             return [
-                f"{self.name}: record {number} was acknowledged at offset {acknowledged[number]}, is at {offset}"
+                f"{self.name}: record {number} was acknowledged at offset {acknowledged[number]}, "
+                f"is at {offset}"
             ]
         return []

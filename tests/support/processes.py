@@ -1,9 +1,9 @@
 """Finds the tests that start processes, so that a quick run can leave them out.
 
-A test starts processes if its own code, a fixture that it uses, or a helper in `tests` or `quorate.testing`
-that one of these names does so, that is, names the module `subprocess` or `multiprocessing`, or starts a
-cluster. What Quorate's own code starts otherwise cannot be seen this way, so `refusing_processes` watches each
-test that was not found.
+A test starts processes if its own code, a fixture that it uses, or a helper in `tests` or
+`quorate.testing` that one of these names does so, that is, names the module `subprocess` or
+`multiprocessing`, or starts a cluster. What Quorate's own code starts otherwise cannot be seen this
+way, so `refusing_processes` watches each test that was not found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _hooked = False
 
 
 def starts_processes(*roots: object) -> bool:
-    """Whether one of these functions, or what it names in `FOLLOWED`, names a module that starts processes."""
+    """Whether one of these functions, or what it names in `FOLLOWED`, names a module that starts
+    processes."""
     seen: dict[int, object] = {}  # the objects too: an id is given again when its object is gone
     pending = list(roots)
     while pending:

@@ -1,16 +1,18 @@
-"""Runs the commands of a document in a shell, on nodes of their own, and writes their output into the document.
+"""Runs the commands of a document in a shell, on nodes of their own, and writes their output into
+the document.
 
     python -m tests.support.walkthrough docs/operating.md
 
-A fenced block that contains lines with a `$ ` is a transcript: its commands run in order, in one folder and one
-shell. A fenced block that begins with `# FILE NAME` is written to that file. Comments of the document act in between:
+A fenced block that contains lines with a `$ ` is a transcript: its commands run in order, in one
+folder and one shell. A fenced block that begins with `# FILE NAME` is written to that file.
+Comments of the document act in between:
 
     <!-- wait: COMMAND -->      repeats a command until its status is 0
     <!-- run: COMMAND -->       runs a command that readers need not see
     <!-- statuses: 0 1 -->      the statuses of the commands of the next transcript that are not all 0
 
-The nodes run on 127.0.0.1, 127.0.0.2, ... at free ports, in a folder that is removed afterwards. In the document they
-have the ports and the folder that it names.
+The nodes run on 127.0.0.1, 127.0.0.2, ... at free ports, in a folder that is removed afterwards. In
+the document they have the ports and the folder that it names.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Shell:
 
     folder: Path
     bytecode: Path
-    """Where the tools and nodes keep their compiled modules, as an installed package has them beside its sources."""
+    """Where the tools and nodes keep their compiled modules, as an installed package has them
+    beside its sources."""
     names: dict[str, str] = field(default_factory=dict)
     """Texts of the document, and what stands for them in this run."""
 

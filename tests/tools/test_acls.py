@@ -1,5 +1,6 @@
-"""kafka-acls: which options go together, what is added, removed and listed, the output, and the question before
-a removal. The ACLs are those of a cluster in memory, whose filters are those of the controller."""
+"""kafka-acls: which options go together, what is added, removed and listed, the output, and the
+question before a removal. The ACLs are those of a cluster in memory, whose filters are those of the
+controller."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`quorate decommission` and the disks of the other brokers: a replica lies in one directory, so it goes where one
-volume has room for it."""
+"""`quorate decommission` and the disks of the other brokers: a replica lies in one directory, so it
+goes where one volume has room for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from quorate.planner.cluster import Broker as PlannedBroker
 from quorate.planner.cluster import ClusterBuilder, NoPlaceError
 from quorate.planner.plan import make_plan
 from quorate.planner.request import Request
-from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.plan import Progress
+from quorate.tools.operations.plans.decommission import Decommission
 from quorate.tools.plan.log_dirs import rooms_of
 from tests.tools.test_operation_plans import broker, cluster, part
 from tests.tools.test_plan import directory
@@ -55,8 +55,8 @@ def test_each_replica_goes_where_one_directory_has_room(
 @pytest.mark.parametrize(
     ("sizes", "reason"),
     [
-        ([100], "no other broker has room for the replica of a-0 with 100 bytes: broker 4 has directories with room for "
-         "90, 60, broker 5 has directories with room for 95, 95"),
+        ([100], "no other broker has room for the replica of a-0 with 100 bytes: broker 4 has "
+         "directories with room for 90, 60, broker 5 has directories with room for 95, 95"),
         ([61, 61, 61, 61, 61], "no other broker has room for the replica of "),
         ([50, 50, 50, 50, 50], ""),
     ],

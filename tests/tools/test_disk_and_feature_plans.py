@@ -10,10 +10,10 @@ from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION
 from quorate.protocol.uuids import ZERO_UUID, uuid_text
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, Replica
-from quorate.tools.operations.dynamic_quorum import DynamicQuorum
 from quorate.tools.operations.plan import OperationPlan, Progress
-from quorate.tools.operations.replace_disk import ReplaceDisk, single_directory
-from quorate.tools.operations.upgrade import Upgrade, common_release, parse_release
+from quorate.tools.operations.plans.dynamic_quorum import DynamicQuorum
+from quorate.tools.operations.plans.replace_disk import ReplaceDisk, single_directory
+from quorate.tools.operations.plans.upgrade import Upgrade, common_release, parse_release
 from tests.tools.test_operation_plans import DEAD, broker, cluster, directory, kinds, part, refused
 
 OLD, NEW = b"o" * 16, b"n" * 16

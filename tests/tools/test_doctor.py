@@ -1,7 +1,7 @@
 """`quorate doctor`: what it finds in log directories, ours and Apache Kafka's.
 
-The directories are those of a node of ours that ran, and those that Apache Kafka 4.4 wrote (tests/golden). Each row
-of a table damages a copy in one way, and names the findings.
+The directories are those of a node of ours that ran, and those that Apache Kafka 4.4 wrote
+(tests/golden). Each row of a table damages a copy in one way, and names the findings.
 """
 
 from __future__ import annotations

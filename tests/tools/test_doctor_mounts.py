@@ -1,4 +1,5 @@
-"""`quorate doctor --fix` across mount points: a log directory is often one, and in a container the properties file."""
+"""`quorate doctor --fix` across mount points: a log directory is often one, and in a container the
+properties file."""
 
 from __future__ import annotations
 

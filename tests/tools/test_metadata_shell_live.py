@@ -96,8 +96,11 @@ def test_older_batches_of_the_log_can_be_read_again(cluster: KafkaCluster) -> No
 
 
 class OlderLog:
-    """A log from offset 10 to 20. Two records at a time were appended every 100 ms, from 1000 ms on. The one at
-    each odd offset registers a broker or controller, whose incarnation id has the offset in each byte."""
+    """A log from offset 10 to 20.
+
+    Two records at a time were appended every 100 ms, from 1000 ms on. The one at each odd offset
+    registers a broker or controller, whose incarnation id has the offset in each byte.
+    """
 
     start, end = 10, 20
 

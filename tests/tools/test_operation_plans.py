@@ -20,7 +20,6 @@ from quorate.planner.cluster import ClusterBuilder
 from quorate.planner.plan import make_plan
 from quorate.planner.request import Request
 from quorate.tools.command_line import ToolError
-from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.description import (
     Broker,
     Cluster,
@@ -32,7 +31,8 @@ from quorate.tools.operations.description import (
 )
 from quorate.tools.operations.node_command import check_command, filled, run_command
 from quorate.tools.operations.plan import OperationPlan, Progress, Step
-from quorate.tools.operations.rolling_restart import RollingRestart
+from quorate.tools.operations.plans.decommission import Decommission
+from quorate.tools.operations.plans.rolling_restart import RollingRestart
 from quorate.tools.times import time_text
 from tests.support.cluster import wait_for
 
@@ -215,8 +215,8 @@ def test_no_other_node_is_restarted_while_one_is_awaited_although_the_leader_cha
 def test_a_clock_that_is_behind_is_noted() -> None:
     plan = RollingRestart(NOW, nodes=[4]).plan(cluster(), Progress(commanded={4: b"before" * 2}))
     assert plan.notes == (
-        "the clock of node 4 is behind that of the active controller: if this restart is continued, it is restarted "
-        "again",
+        "the clock of node 4 is behind that of the active controller: if this restart is continued, "
+        "it is restarted again",
     )
 
 
@@ -225,18 +225,20 @@ LASTING = [
     (
         cluster(part("t", [4, 5], min_isr=2)),
         4,
-        "t-0 would have fewer replicas in sync than min.insync.replicas while broker 4 is stopped: producers with "
-        "acks=all get NOT_ENOUGH_REPLICAS",
+        "t-0 would have fewer replicas in sync than min.insync.replicas while broker 4 is stopped: "
+        "producers with acks=all get NOT_ENOUGH_REPLICAS",
     ),
     (
         cluster(controllers=(1,)),
         1,
-        "the metadata quorum has 1 voter: without controller 1 it has no majority, and the metadata cannot change",
+        "the metadata quorum has 1 voter: without controller 1 it has no majority, and the metadata "
+        "cannot change",
     ),
     (
         cluster(controllers=(1, 2)),
         2,
-        "the metadata quorum has 2 voters: without controller 2 it has no majority, and the metadata cannot change",
+        "the metadata quorum has 2 voters: without controller 2 it has no majority, and the "
+        "metadata cannot change",
     ),
 ]
 
@@ -261,7 +263,8 @@ PASSING = [
     (
         cluster(part("t", [4, 5, 6], [4])),
         4,
-        "broker 4 is the only one in the ISR of t-0: no leader while it is stopped: wait until broker 5, 6 has caught up",
+        "broker 4 is the only one in the ISR of t-0: no leader while it is stopped: wait until "
+        "broker 5, 6 has caught up",
     ),
     (
         cluster(
@@ -273,8 +276,9 @@ PASSING = [
     (
         cluster(voters=[Replica(1), Replica(2), Replica(3, follows=False)]),
         2,
-        "without controller 2 the metadata quorum would have no majority: voter 3 does not follow the leader: start "
-        "controller 3, or wait until it has caught up (kafka-metadata-quorum describe --replication)",
+        "without controller 2 the metadata quorum would have no majority: voter 3 does not follow "
+        "the leader: start controller 3, or wait until it has caught up (kafka-metadata-quorum "
+        "describe --replication)",
     ),
 ]
 
@@ -413,7 +417,8 @@ def test_a_stopped_broker_is_awaited_and_not_stopped_again() -> None:
 
 
 def test_replicas_go_where_a_plan_for_a_drain_moves_them() -> None:
-    """The loads of the other brokers become even: their replicas, and the partitions that they are to lead."""
+    """The loads of the other brokers become even: their replicas, and the partitions that they are
+    to lead."""
     nodes = [broker(n) for n in (4, 5, 6, 7)]
     topics = [part(name, [6, 4]) for name in "abcd"]
     plan = Decommission(6).plan(cluster(*topics, brokers=nodes, level=29), Progress())

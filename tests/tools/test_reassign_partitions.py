@@ -220,8 +220,8 @@ def test_a_directory_is_named_for_a_replica(
     write(plan, topic, [1, 2], log_dirs=[directory.path, "any"])
     shown = sh(TOOL, "--execute", "--reassignment-json-file", plan)
     assert (
-        f"Successfully started moving log directory to {directory.path} for replica {topic}-0 with broker 1 \n"
-        in shown
+        f"Successfully started moving log directory to {directory.path} for replica {topic}-0 with "
+        "broker 1 \n" in shown
     )
     shown = sh(TOOL, "--verify", "--reassignment-json-file", plan, "--preserve-throttles")
     assert f"Reassignment of replica {topic}-0-1 completed successfully.\n" in shown

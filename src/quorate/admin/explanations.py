@@ -1,7 +1,7 @@
 """The cause and the remedy of each error code, for people.
 
-The tools print them for a response without a message. docs/errors.md is generated from this table and from the
-places that answer with these codes.
+The tools print them for a response without a message. docs/errors.md is generated from this table
+and from the places that answer with these codes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from quorate.protocol.errors import ErrorCode
 
 
 class Explanation(NamedTuple):
-    """What a code means, and what an operator does about it. `remedy` is empty if clients handle the error."""
+    """What a code means, and what an operator does about it.
+
+    `remedy` is empty if clients handle the error.
+    """
 
     cause: str
     remedy: str = ""
@@ -53,8 +56,8 @@ EXPLANATIONS: Final[Mapping[ErrorCode, Explanation]] = {
     ),
     ErrorCode.REQUEST_TIMED_OUT: _E(
         "The request was not completed in time; it may still take effect.",
-        "See whether it has, then repeat it. kafka-metadata-quorum describe --status shows whether there is a "
-        "leader.",
+        "See whether it has, then repeat it. kafka-metadata-quorum describe --status shows whether "
+        "there is a leader.",
     ),
     ErrorCode.BROKER_NOT_AVAILABLE: _E("The node is not available.", "Start it, or ask another one."),
     ErrorCode.REPLICA_NOT_AVAILABLE: _E(
@@ -109,7 +112,8 @@ EXPLANATIONS: Final[Mapping[ErrorCode, Explanation]] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _E("Not allowed for the cluster.", _ACLS),
     ErrorCode.INVALID_TIMESTAMP: _E(
         "The timestamp of a record is too far from the broker's clock.",
-        "Correct the clock, or message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic.",
+        "Correct the clock, or message.timestamp.before.max.ms and message.timestamp.after.max.ms "
+        "of the topic.",
     ),
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: _E(
         "The node does not know this SASL mechanism.", "sasl.enabled.mechanisms has those that it does."
@@ -179,7 +183,8 @@ EXPLANATIONS: Final[Mapping[ErrorCode, Explanation]] = {
         "The principal is neither owner nor renewer of the delegation token.", "Ask as one of them."
     ),
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: _E(
-        "Delegation tokens are served only over SASL or mutual TLS, and not to who is authenticated by a token.",
+        "Delegation tokens are served only over SASL or mutual TLS, and not to who is authenticated "
+        "by a token.",
         "Use such a listener.",
     ),
     ErrorCode.DELEGATION_TOKEN_EXPIRED: _E("The delegation token has expired.", "Create another."),

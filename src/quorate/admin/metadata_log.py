@@ -1,7 +1,7 @@
 """Reads the metadata log of a running quorum from its active controller.
 
-The reader is an observer without an id, so that the quorum does not record it (KIP-595). Where the log does not
-begin at 0, the active controller offers its newest snapshot instead (KIP-630).
+The reader is an observer without an id, so that the quorum does not record it (KIP-595). Where the
+log does not begin at 0, the active controller offers its newest snapshot instead (KIP-630).
 """
 
 from __future__ import annotations
@@ -58,12 +58,14 @@ class Fetched(NamedTuple):
     snapshot: SnapshotId | None = None
     """The snapshot to load instead, because the log no longer has the offset."""
     diverging_end_offset: int | None = None
-    """Where the log of the quorum ends at most in the epoch of the Fetch, if it does not contain the offset."""
+    """Where the log of the quorum ends at most in the epoch of the Fetch, if it does not contain
+    the offset."""
 
     def needs_no_snapshot(self, offset: int) -> bool:
         """Whether the log has all records from the offset of the Fetch on, though a snapshot is offered.
 
-        It can be read from `first_readable_offset` on: a batch of its own at offset 0 has a LeaderChange only.
+        It can be read from `first_readable_offset` on: a batch of its own at offset 0 has a
+        LeaderChange only.
         """
         return offset == self.log_start_offset == 0
 
@@ -83,7 +85,10 @@ class MetadataObserver:
     """Fetches batches and snapshots. It finds the active controller anew after an error."""
 
     def __init__(self, admin: AdminClient, cluster_id: str | None = None) -> None:
-        """`admin` must connect to controllers. With a `cluster_id`, a controller of another cluster refuses."""
+        """`admin` must connect to controllers.
+
+        With a `cluster_id`, a controller of another cluster refuses.
+        """
         self._admin = admin
         self._cluster_id = cluster_id
         self.leader_epoch = -1
@@ -100,9 +105,9 @@ class MetadataObserver:
     ) -> Fetched:
         """Fetches from an offset on, once. At least one batch is complete if there is one.
 
-        `epoch` is that of the record before the offset, which the controller compares with its log. None is for
-        offsets of which the epoch is not known: then only the end of the log is compared. Raises KafkaError and
-        NetError.
+        `epoch` is that of the record before the offset, which the controller compares with its log.
+        None is for offsets of which the epoch is not known: then only the end of the log is
+        compared. Raises KafkaError and NetError.
         """
         try:
             return await self._fetch(offset, epoch, max_wait_ms, max_bytes)
@@ -147,7 +152,8 @@ class MetadataObserver:
         if epoch is not None and epoch > leader_epoch:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"The quorum is in epoch {leader_epoch}, which is before epoch {epoch} of offset {offset - 1}.",
+                f"The quorum is in epoch {leader_epoch}, which is before epoch {epoch} of offset "
+                f"{offset - 1}.",
             )
         partition = messages.FetchRequest.FetchPartition(
             partition=0,

@@ -52,8 +52,8 @@ class Sink(Protocol):
         """Receives batches. Those up to `end` are committed. Raises MetadataError."""
 
     def load(self, data: memoryview, found: SnapshotOfLeader) -> None:
-        """Receives the content of a snapshot, because the leader does not have `end_offset` in its log. Raises
-        MetadataError."""
+        """Receives the content of a snapshot, because the leader does not have `end_offset` in its
+        log. Raises MetadataError."""
 
 
 class QuorumLog:
@@ -89,8 +89,8 @@ class QuorumLog:
     async def fetch(self, observer: MetadataObserver, max_wait_ms: int) -> bool:
         """Reads the next records. Returns whether there were any.
 
-        Once the log has been read, the leader may wait `max_wait_ms` for new ones. Raises KafkaError, NetError,
-        AnotherLogError, and the errors of the sink.
+        Once the log has been read, the leader may wait `max_wait_ms` for new ones. Raises
+        KafkaError, NetError, AnotherLogError, and the errors of the sink.
         """
         before = self._sink.end_offset
         found = await observer.fetch(

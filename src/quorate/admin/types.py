@@ -201,9 +201,12 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A replica of the metadata log. Times are in ms since 1970, and -1 if unknown. `snapshot_end_offset` is that of
-    its newest snapshot, -1 if it has none or is Apache Kafka's, and `start_time_ms` that of its process, 0 if
-    unknown."""
+    """A replica of the metadata log.
+
+    Times are in ms since 1970, and -1 if unknown. `snapshot_end_offset` is that of its newest
+    snapshot, -1 if it has none or is Apache Kafka's, and `start_time_ms` that of its process, 0 if
+    unknown.
+    """
 
     replica_id: int
     directory_id: bytes
@@ -236,8 +239,11 @@ class QuorumInfo:
     removing: tuple[tuple[int, bytes], ...] | None = None
 
     def silent_ms(self, replica: QuorumReplica) -> int | None:
-        """Returns the time since the last Fetch of a replica, by the leader's clock. It is FETCHING_MS or more if it
-        never fetched from this leader, and None if the leader reports no times (DescribeQuorum version 0)."""
+        """Returns the time since the last Fetch of a replica, by the leader's clock.
+
+        It is FETCHING_MS or more if it never fetched from this leader, and None if the leader
+        reports no times (DescribeQuorum version 0).
+        """
         now_ms = max((r.last_fetch_ms for r in self.voters if r.replica_id == self.leader_id), default=-1)
         if now_ms < 0 or replica.replica_id == self.leader_id:
             return 0 if replica.replica_id == self.leader_id else None

@@ -17,6 +17,6 @@
     metrics/              the metrics, under Kafka's names
     clock                 the clocks
 
-`quorate.node` runs `server`, and reads `lifecycle` and `metrics`. Tools import `log_assignment` and the records of
-coordinators.
+`quorate.node` runs `server`, and reads `lifecycle` and `metrics`. Tools import `log_assignment` and
+the records of coordinators.
 """

@@ -283,8 +283,9 @@ class ControllerChannel:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
                 "The active controller did not answer in time.",
-                remedy=f"{'None is known' if leader is None else f'The last known one is node {leader[0]}'}. The "
-                "change may still be made. kafka-metadata-quorum describe --status shows the voters.",
+                remedy=f"{'None is known' if leader is None else f'The last known one is node {leader[0]}'}. "
+                "The change may still be made. kafka-metadata-quorum describe --status shows the "
+                "voters.",
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # The controller does not support a version that was advertised: the client must request the

@@ -34,8 +34,9 @@ logger = logging.getLogger("quorate.broker.lifecycle")
 
 _SHUTDOWN_RETRY_MIN_S = 0.01
 _SHUTDOWN_RETRY_MAX_S = 0.1
-"""The longest pause between two heartbeats during a controlled shutdown. It is short because the other
-brokers report their metadata offset within milliseconds, if they send early heartbeats (`early_heartbeats`)."""
+"""The longest pause between two heartbeats during a controlled shutdown. It is short because the
+other brokers report their metadata offset within milliseconds, if they send early heartbeats
+(`early_heartbeats`)."""
 _NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Errors of a heartbeat whose sender was unregistered or replaced by another incarnation."""
 

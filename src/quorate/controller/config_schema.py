@@ -144,7 +144,10 @@ class ConfigSchema:
         return self.static_entry(definition)
 
     def dynamic(self, configs: ConfigsImage) -> DynamicConfigs:
-        """The dynamic configurations that this node applies. The result is the same object until they change."""
+        """The dynamic configurations that this node applies.
+
+        The result is the same object until they change.
+        """
         return self._filter.applied(configs.broker(self.node_id), configs.cluster_default())
 
     def effective_topic_value(self, configs: ConfigsImage, topic: str, key: str) -> str | None:

@@ -281,7 +281,8 @@ class View:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} is registered with broker epoch {registration.epoch}, not "
                 f"{broker_epoch}.",
-                remedy="The request is of an earlier process of this broker, or two processes have the same node.id.",
+                remedy="The request is of an earlier process of this broker, or two processes have the "
+                "same node.id.",
             )
         return registration
 

@@ -1,5 +1,5 @@
-"""The metrics of kafka.controller (`QuorumControllerMetrics` and `ControllerMetadataMetrics` in Kafka, and those
-of KIP-631).
+"""The metrics of kafka.controller (`QuorumControllerMetrics` and `ControllerMetadataMetrics` in
+Kafka, and those of KIP-631).
 
 All numbers are read when a scraper asks for them, so that changes of the metadata cost nothing more.
 """
@@ -83,7 +83,8 @@ def _is_imbalanced(partition: PartitionImage | None) -> bool:
 
 
 def _is_unclean(old: PartitionImage | None, new: PartitionImage | None) -> bool:
-    """Whether a leader was elected that is neither in the ISR nor in the ELR (`electionWasClean` in Kafka)."""
+    """Whether a leader was elected that is neither in the ISR nor in the ELR (`electionWasClean` in
+    Kafka)."""
     return (
         old is not None
         and new is not None

@@ -36,12 +36,13 @@ RAFT_KEYS = (
 """The APIs that every voter uses."""
 
 FIRST_REQUESTS = (
-    ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.CONTROLLER_REGISTRATION, ApiKey.ALTER_PARTITION,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS,
-    ApiKey.DELETE_TOPICS,
+    ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS, ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS,
 )  # fmt: skip
-"""What nodes and applications send to a new active controller without an operator. An operator does not
-notice the few milliseconds of another handler's first use, and each one loaded takes memory on every standby."""
+"""What nodes and applications send to a new active controller without an operator. An operator does
+not notice the few milliseconds of another handler's first use, and each one loaded takes memory on
+every standby."""
 
 MODULES = (
     "quorate.protocol.compiler",

@@ -131,8 +131,10 @@ def decode(content: bytes) -> str:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file, which may be a pipe. Raises OSError, and ValueError for a file that does not end, like
-    /dev/zero."""
+    """The bytes of a file, which may be a pipe.
+
+    Raises OSError, and ValueError for a file that does not end, like /dev/zero.
+    """
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

@@ -1,8 +1,8 @@
 """Divides the batches of the metadata log into changes.
 
-Raft writes changes that are made at the same time as one batch. A NoOpRecord ends each change of a controller
-that writes who or what caused it (`metadata.records.log`). An AbortTransactionRecord ends a change too, and has
-the reason itself.
+Raft writes changes that are made at the same time as one batch. A NoOpRecord ends each change of a
+controller that writes who or what caused it (`metadata.records.log`). An AbortTransactionRecord
+ends a change too, and has the reason itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The metrics of a node's metadata: the features, and the snapshots that it loads and writes (`MetadataLoaderMetrics`,
-`SnapshotEmitterMetrics` and `NodeMetrics` in Kafka)."""
+"""The metrics of a node's metadata: the features, and the snapshots that it loads and writes
+(`MetadataLoaderMetrics`, `SnapshotEmitterMetrics` and `NodeMetrics` in Kafka)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Limits the rate at which a listener takes new connections (KIP-612).
 
-A connection above the rate is accepted, and its requests wait until its turn comes. So its client waits, as it does in
-Apache Kafka, where such a connection stays in the queue of the socket.
+A connection above the rate is accepted, and its requests wait until its turn comes. So its client
+waits, as it does in Apache Kafka, where such a connection stays in the queue of the socket.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Held(Protocol):
 
 
 def peer_has_closed(fd: int) -> bool:
-    """Whether the peer of a socket has closed its sending direction, even if there is something left to read."""
+    """Whether the peer of a socket has closed its sending direction, even if there is something
+    left to read."""
     poll = select.poll()
     poll.register(fd, select.POLLRDHUP)
     return bool(poll.poll(0))
@@ -95,9 +96,10 @@ class AcceptThrottle:
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Takes the connection whose wait is over, and those behind it that need not wait.
 
-        One whose client has given up takes no turn. Otherwise clients that give up after a while and come again would
-        wait behind what they have left, and none of them would ever be served. If no other waits, the turn is that of
-        the next connection: its client may have given up just before.
+        One whose client has given up takes no turn. Otherwise clients that give up after a while
+        and come again would wait behind what they have left, and none of them would ever be served.
+        If no other waits, the turn is that of the next connection: its client may have given up
+        just before.
         """
         self._timer = None
         is_counted = True

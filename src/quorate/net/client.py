@@ -36,9 +36,9 @@ R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "quorate"
 
 MAX_FIRST_RESPONSE_BYTES = 256 << 20
-"""The first bytes of TLS (an alert: 336 MiB) and of HTTP would be larger lengths. Later responses have no limit, as in
-Apache Kafka: a Fetch response may exceed fetch.max.bytes by one batch of at most socket.request.max.bytes, and both
-are settings of the peer."""
+"""The first bytes of TLS (an alert: 336 MiB) and of HTTP would be larger lengths. Later responses
+have no limit, as in Apache Kafka: a Fetch response may exceed fetch.max.bytes by one batch of at
+most socket.request.max.bytes, and both are settings of the peer."""
 
 _MAX_SETUP_TIMEOUT_S = 30.0
 """After each connection that was opened but not set up in time, the next one gets twice the time, up to this

@@ -134,7 +134,8 @@ class FrameSource(Protocol):
 
 
 FrameAnswer = bytes | asyncio.Future[bytes] | None
-"""The complete response to a request, with its length, now or later. None if the API's handler must answer."""
+"""The complete response to a request, with its length, now or later. None if the API's handler must
+answer."""
 
 FrameHandler = Callable[[memoryview, FrameSource], FrameAnswer]
 """Answers a request of the most common form from its bytes, because to decode a small request and to encode

@@ -1,5 +1,7 @@
-"""Rates over the last windows of time, as Kafka's quotas measure them. Pure: the time is an argument, in monotonic
-seconds."""
+"""Rates over the last windows of time, as Kafka's quotas measure them.
+
+Pure: the time is an argument, in monotonic seconds.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,8 @@ class SampledRate:
     def excess_s(self, rate: float, now: float) -> float:
         """How long nothing may be recorded so that the rate falls to `rate`, or 0.0 if it is not above it.
 
-        This is the rate of most quotas (`Rate` in Kafka): its time is that of all windows but one at least. So as
-        many events as fit into that time may come at once.
+        This is the rate of most quotas (`Rate` in Kafka): its time is that of all windows but one
+        at least. So as many events as fit into that time may come at once.
         """
         total, elapsed_s = self._totals(now)
         missing = self._max_samples - 2 - int(elapsed_s / self._window_s)

@@ -1,5 +1,5 @@
-"""The limits on the connections to a node's listeners, as its configuration and the client quotas of IP addresses
-have them now."""
+"""The limits on the connections to a node's listeners, as its configuration and the client quotas
+of IP addresses have them now."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ Values = Callable[[str], str | None]
 
 
 class NodeLimits:
-    """Gives each listener its limits. The listeners of one role share a rate of new connections, and those of single
-    addresses."""
+    """Gives each listener its limits.
+
+    The listeners of one role share a rate of new connections, and those of single addresses.
+    """
 
     def __init__(self, config: KafkaConfig, open_file_limit: int) -> None:
         self.open_file_limit = open_file_limit
@@ -102,7 +104,8 @@ class NodeLimits:
                 limits[address] = int(rate)
             else:  # a controller of Apache Kafka takes host names
                 logger.warning(
-                    "[KafkaRaftServer nodeId=%d] Ignoring the client quota of ip %s: host names are not resolved",
+                    "[KafkaRaftServer nodeId=%d] Ignoring the client quota of ip %s: host names are "
+                    "not resolved",
                     self._config.node_id,
                     name,
                 )

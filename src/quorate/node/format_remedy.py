@@ -31,8 +31,8 @@ def format_remedy(config: KafkaConfig, directory: Path, file: Path | None = None
     holder = next((path for path in others if _files(path)), None)
     if is_metadata and holder is not None:
         return (
-            f"Do not format it: {holder} has the metadata log of this node. Set metadata.log.dir={holder}, or "
-            "correct the order of log.dirs"
+            f"Do not format it: {holder} has the metadata log of this node. Set "
+            f"metadata.log.dir={holder}, or correct the order of log.dirs"
         )
     cluster_ids = {meta.cluster_id for meta in formatted}
     cluster_id = cluster_ids.pop() if len(cluster_ids) == 1 else "ID"
@@ -51,7 +51,8 @@ def format_remedy(config: KafkaConfig, directory: Path, file: Path | None = None
 def restore_remedy(
     directory: Path, formatted: list[MetaProperties] | None = None, config: KafkaConfig | None = None
 ) -> str | None:
-    """The advice for a directory of a node that ran and lost meta.properties, None for any other directory."""
+    """The advice for a directory of a node that ran and lost meta.properties, None for any other
+    directory."""
     if not (files := _files(directory)):
         return None
     marked, found = _marked(directory), ", ".join(files[:2])
@@ -60,9 +61,9 @@ def restore_remedy(
     directory_id = marked.get("directoryId") or "DIRECTORY-ID"
     node_id = "ID-OF-THIS-NODE" if config is None else config.node_id
     text = (
-        f"Do not format it: a node ran in it ({found}), and a voter with another directory id is another voter. "
-        f"Restore {directory / meta_properties.FILE_NAME} with the lines version=1, cluster.id={cluster_id}, "
-        f"node.id={node_id}, directory.id={directory_id}"
+        f"Do not format it: a node ran in it ({found}), and a voter with another directory id is "
+        f"another voter. Restore {directory / meta_properties.FILE_NAME} with the lines version=1, "
+        f"cluster.id={cluster_id}, node.id={node_id}, directory.id={directory_id}"
     )
     if not marked:
         text += " (as kafka-metadata-quorum describe --replication, or kafka-cluster cluster-id, shows them)"
@@ -81,20 +82,23 @@ def _dynamic(config: KafkaConfig, command: str, *, is_metadata: bool, is_known: 
     if is_known:
         return f"Run: {joining}. {replaced}"
     return (
-        f"In a cluster that exists, run: {joining}. {replaced}. In a new cluster, run: {command} --standalone for "
-        "the first controller, and --no-initial-controllers for the others; or --initial-controllers with the same "
-        "list for each of them"
+        f"In a cluster that exists, run: {joining}. {replaced}. In a new cluster, run: {command} "
+        "--standalone for the first controller, and --no-initial-controllers for the others; or "
+        "--initial-controllers with the same list for each of them"
     )
 
 
 def _static(config: KafkaConfig, command: str, directory: Path) -> str:
     others = ", ".join(str(voter) for voter in sorted(config.quorum_voters) if voter != config.node_id)
     if not others:
-        return f"In a new cluster, run: {command}. If this controller ran before, restore {directory} from a backup"
+        return (
+            f"In a new cluster, run: {command}. If this controller ran before, restore {directory} from a "
+            "backup"
+        )
     return (
-        f"Run: {command}. If this controller ran before, only while every other voter ({others}) runs and has caught "
-        "up (kafka-metadata-quorum describe --replication): a static quorum cannot tell the empty disk from the old "
-        "one"
+        f"Run: {command}. If this controller ran before, only while every other voter ({others}) "
+        "runs and has caught up (kafka-metadata-quorum describe --replication): a static quorum "
+        "cannot tell the empty disk from the old one"
     )
 
 

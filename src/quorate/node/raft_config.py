@@ -18,8 +18,10 @@ def raft_config(
     start_time_ms: int = 0,
     on_fatal: Callable[[BaseException], None],
 ) -> RaftConfig:
-    """Returns the settings of the replica. `endpoints` are the advertised controller listeners, `start_time_ms` is
-    that of the process."""
+    """Returns the settings of the replica.
+
+    `endpoints` are the advertised controller listeners, `start_time_ms` is that of the process.
+    """
     get = config.get
     segment_bytes = get("internal.metadata.log.segment.bytes") or get("metadata.log.segment.bytes")
     return RaftConfig(

@@ -28,8 +28,10 @@ _ACTIVE: Final = (
 
 
 def planned_offset(lake: Lake, cluster: str, at: Moment = None) -> int:
-    """The offset of a moment, by default the last up to which the tables of a plan are complete. Raises LakeError if
-    the lake does not have it."""
+    """The offset of a moment, by default the last up to which the tables of a plan are complete.
+
+    Raises LakeError if the lake does not have it.
+    """
     return offset_of(lake, cluster, at, ENTITIES["partitions"], ENTITIES["brokers"])
 
 

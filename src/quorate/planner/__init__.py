@@ -1,4 +1,5 @@
-"""Plans reassignments of partitions: for balance, to drain brokers, to add brokers, to change replication factors.
+"""Plans reassignments of partitions: for balance, to drain brokers, to add brokers, to change
+replication factors.
 
     cluster     the input: brokers and partitions in arrays
     sizes       the bytes of replicas

@@ -1,8 +1,9 @@
 """Moves of replicas until the load of each broker is in its band, goal by goal.
 
-The broker that is farthest outside of its band gives replicas to, or gets them from, the ones at the other end.
-Among the replicas of a broker those are tried first whose bytes are what both brokers need. So the goal of
-bytes is mostly met with the moves that the goal of replicas needs anyway.
+The broker that is farthest outside of its band gives replicas to, or gets them from, the ones at
+the other end. Among the replicas of a broker those are tried first whose bytes are what both
+brokers need. So the goal of bytes is mostly met with the moves that the goal of replicas needs
+anyway.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Attempt = Callable[[int, int], bool]
 
 
 class Balancer:
-    """Meets the goals of capacity, replicas, bytes and topics as far as moves and exchanges of two replicas can."""
+    """Meets the goals of capacity, replicas, bytes and topics as far as moves and exchanges of two
+    replicas can."""
 
     def __init__(self, state: State, goals: Goals) -> None:
         self._state = state
@@ -220,8 +222,9 @@ class Balancer:
         return False
 
     def _useful(self, a: int, b: int, base: int, wanted: int) -> Iterator[int]:
-        """Yields slots on `a` that bring the bytes of both brokers nearer to their bands if they go to `b`, while
-        `base` bytes come back. Those come first with which about `wanted` bytes are transferred.
+        """Yields slots on `a` that bring the bytes of both brokers nearer to their bands if they go
+        to `b`, while `base` bytes come back. Those come first with which about `wanted` bytes are
+        transferred.
 
         The gain is convex in the bytes that are transferred: above the first that does not gain none does.
         """

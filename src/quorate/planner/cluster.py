@@ -1,8 +1,8 @@
 """The partitions and brokers of a cluster, in arrays: the input of a plan.
 
-A replica is a number in an array and not an object, because a cluster may have millions of them. Partitions are in
-order of their bytes, then by topic and index. So a plan does not depend on the order of its input, and the
-partition of a wanted size is found by bisection.
+A replica is a number in an array and not an object, because a cluster may have millions of them.
+Partitions are in order of their bytes, then by topic and index. So a plan does not depend on the
+order of its input, and the partition of a wanted size is found by bisection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Unplaced:
     """How many the partition is to have."""
     size: int
     brokers: tuple[int, ...]
-    """The brokers that could have it if they had room for its bytes. Without one, all have a replica already."""
+    """The brokers that could have it if they had room for its bytes. Without one, all have a
+    replica already."""
 
     @property
     def name(self) -> str:
@@ -47,13 +48,13 @@ class NoPlaceError(PlanError):
         first = unplaced[0]
         if first.brokers:
             text = (
-                f"no broker that could have a replica of partition {first.name} has room for its {first.size:,} "
-                f"bytes: {_joined(first.brokers)}"
+                f"no broker that could have a replica of partition {first.name} has room for its "
+                f"{first.size:,} bytes: {_joined(first.brokers)}"
             )
         else:
             text = (
-                f"partition {first.name} is to have {first.replicas} replicas, but there are only {len(brokers)} "
-                f"brokers that can have one: {_joined(brokers)}"
+                f"partition {first.name} is to have {first.replicas} replicas, but there are only "
+                f"{len(brokers)} brokers that can have one: {_joined(brokers)}"
             )
         others = len({(each.topic, each.partition) for each in unplaced}) - 1
         super().__init__(f"{text}; and {others:,} more partitions" if others else text)
@@ -73,7 +74,8 @@ class Broker:
     capacity: int | None = None
     """The most bytes that its replicas may have together. None is no limit."""
     largest: int | None = None
-    """The most bytes that a replica may have that comes to it: the room of one of its disks. None is no limit."""
+    """The most bytes that a replica may have that comes to it: the room of one of its disks. None
+    is no limit."""
 
 
 class Cluster:

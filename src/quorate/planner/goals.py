@@ -1,8 +1,9 @@
 """The goals of a plan: for each broker a band of every load, and the limit of replicas in a rack.
 
-The order is that of Cruise Control's default goals. The hard ones: racks, then capacity. No two replicas of a
-partition are on one broker; no step of a plan ever does that. The soft ones: number of replicas, bytes, number
-of leaders, spread of topics, bytes of leaders. A later goal is never met at the expense of an earlier one.
+The order is that of Cruise Control's default goals. The hard ones: racks, then capacity. No two
+replicas of a partition are on one broker; no step of a plan ever does that. The soft ones: number
+of replicas, bytes, number of leaders, spread of topics, bytes of leaders. A later goal is never met
+at the expense of an earlier one.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Obstacle(enum.Enum):
 
 
 Kind = tuple[int, tuple[int, ...]]
-"""What the racks can have of a partition depends on: its number of replicas, and the racks of those that stay where
-they are because their brokers are not active."""
+"""What the racks can have of a partition depends on: its number of replicas, and the racks of those
+that stay where they are because their brokers are not active."""
 
 
 @dataclass(slots=True)
@@ -51,7 +52,8 @@ class Band:
         return max(0, self.least[b] - load)
 
     def change(self, loads: Sequence[int], a: int, b: int, amount: int) -> int:
-        """Returns what a transfer from `a` to `b` adds to the squared excess of both: below 0, it is a gain."""
+        """Returns what a transfer from `a` to `b` adds to the squared excess of both: below 0, it
+        is a gain."""
         before = self.excess(a, loads[a]) ** 2 + self.excess(b, loads[b]) ** 2
         return self.excess(a, loads[a] - amount) ** 2 + self.excess(b, loads[b] + amount) ** 2 - before
 
@@ -89,7 +91,8 @@ class Goals:
         return {rack: sizes[rack] for rack in sorted(sizes)}
 
     def rack_limit(self, kind: Kind) -> int:
-        """Returns the most replicas of a partition in one rack: the lowest limit with which all have a place."""
+        """Returns the most replicas of a partition in one rack: the lowest limit with which all
+        have a place."""
         found = self._limits.get(kind)
         if found is None:
             found = self._limits[kind] = self._lowest_limit(kind)
@@ -121,8 +124,8 @@ class Goals:
         return self.crowding(state.broker_of[state.first[p] : state.first[p + 1]])
 
     def crowding(self, brokers: Sequence[int]) -> int:
-        """Returns how many of the replicas on some brokers, those of one partition, are beyond the limit and could
-        be elsewhere."""
+        """Returns how many of the replicas on some brokers, those of one partition, are beyond the
+        limit and could be elsewhere."""
         kind = self._kind(brokers)
         limit = self.rack_limit(kind)
         racks = [self.state.rack_of[b] for b in brokers if b != NONE]
@@ -135,8 +138,9 @@ class Goals:
         )
 
     def lost_racks(self, p: int) -> int:
-        """Returns in how many fewer racks a partition is than before, as far as its number of replicas is not the
-        reason. A broker without a rack counts as one, because nothing says that it shares one."""
+        """Returns in how many fewer racks a partition is than before, as far as its number of
+        replicas is not the reason. A broker without a rack counts as one, because nothing says that
+        it shares one."""
         state = self.state
         before = {state.rack_of[b] for b in state.cluster.replicas_of(p)} - {UNRACKED}
         racks = [state.rack_of[state.broker_of[slot]] for slot in range(state.first[p], state.first[p + 1])]
@@ -144,8 +148,10 @@ class Goals:
         return max(0, min(len(before), len(racks)) - after)
 
     def lost_racks_if_kept(self, p: int) -> int:
-        """Returns `lost_racks` if the request has no use for a loss. A plan for balance may spread a partition over
-        fewer racks, within the limit."""
+        """Returns `lost_racks` if the request has no use for a loss.
+
+        A plan for balance may spread a partition over fewer racks, within the limit.
+        """
         return self.lost_racks(p) if self._keeps_racks else 0
 
     # -- bands
@@ -175,8 +181,9 @@ class Goals:
         racks: bool,
         limits: Sequence[float] | None = None,
     ) -> Band:
-        """`weights` are the loads of single replicas, and `limits` the most that brokers can have. A broker that is
-        not eligible keeps its load.
+        """`weights` are the loads of single replicas, and `limits` the most that brokers can have.
+
+        A broker that is not eligible keeps its load.
         """
         state = self.state
         count = len(loads)
@@ -217,8 +224,8 @@ class Goals:
     def _rack_range(
         self, rack: int, totals: Mapping[Kind, int], sizes: Mapping[int, int]
     ) -> tuple[float, float]:
-        """Returns the least and most load that the eligible brokers of a rack have in an assignment that keeps the
-        rule of racks."""
+        """Returns the least and most load that the eligible brokers of a rack have in an assignment
+        that keeps the rule of racks."""
         least = most = 0
         for kind, weight in totals.items():
             free, limit = kind[0] - len(kind[1]), self.rack_limit(kind)
@@ -241,7 +248,10 @@ class Goals:
     # -- moves
 
     def obstacle(self, slot: int, b: int, *, freed: int = 0) -> Obstacle | None:
-        """Returns the hard goal that forbids a move, if any. `freed` bytes leave the broker at the same time."""
+        """Returns the hard goal that forbids a move, if any.
+
+        `freed` bytes leave the broker at the same time.
+        """
         state = self.state
         p = state.partition_of[slot]
         broker_of = state.broker_of

@@ -1,8 +1,8 @@
 """Which replica of each partition is its preferred leader. Changing it moves no data.
 
-The number of leaders is evened out like a flow: if a broker with too many leaders shares no partition with one
-that has too few, leaderships are handed on through brokers between them. Then the bytes of leaders are evened
-out, by exchanges where the numbers leave no choice.
+The number of leaders is evened out like a flow: if a broker with too many leaders shares no
+partition with one that has too few, leaderships are handed on through brokers between them. Then
+the bytes of leaders are evened out, by exchanges where the numbers leave no choice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Leadership:
         return self._state.broker_of[self._state.leader_slot[p]] == b
 
     def _take(self, a: int, b: int, size: float) -> int:
-        """Removes a partition of about a size that `a` leads and `b` follows from the index, or returns NONE."""
+        """Removes a partition of about a size that `a` leads and `b` follows from the index, or
+        returns NONE."""
         partitions = self._followed[a][b]
         at = bisect_left(partitions, bisect_left(self._state.sizes, size))
         while partitions:
@@ -102,8 +103,8 @@ class Leadership:
     def _path(self, worst: int, *, over: bool) -> list[int]:
         """Returns the shortest path of brokers along which leaderships can go, or an empty list.
 
-        It begins or ends with `worst`. Of equally long ones it is that of the broker with the fewest, or most,
-        leaders.
+        It begins or ends with `worst`. Of equally long ones it is that of the broker with the
+        fewest, or most, leaders.
         """
         band, leaders = self._goals.leaders, self._state.leaders
         came_from = {worst: NONE}
@@ -130,7 +131,10 @@ class Leadership:
         return []
 
     def _shift(self, path: list[int]) -> None:
-        """Hands leaderships on along a path of brokers. If it cannot, an edge of the path is gone afterwards."""
+        """Hands leaderships on along a path of brokers.
+
+        If it cannot, an edge of the path is gone afterwards.
+        """
         state, band = self._state, self._goals.leaders
         first, last = path[0], path[-1]
         if state.leaders[first] > band.most[first]:

@@ -35,7 +35,8 @@ def required_slots(state: State, *, mend_racks: bool, goals: Goals, fixed: bytea
 
 
 def _crowding_slot(state: State, goals: Goals, p: int, taken: set[int]) -> int:
-    """Returns the slot whose move mends a crowded rack: the last that does not lead, on an eligible broker."""
+    """Returns the slot whose move mends a crowded rack: the last that does not lead, on an eligible
+    broker."""
     limit = goals.limit_of(p)
     slots = [slot for slot in range(state.first[p], state.first[p + 1]) if slot not in taken]
     racks = [state.rack_of[state.broker_of[slot]] for slot in slots]
@@ -48,7 +49,10 @@ def _crowding_slot(state: State, goals: Goals, p: int, taken: set[int]) -> int:
 
 
 class Placement:
-    """Chooses brokers one slot at a time. Eligible brokers are in a heap for each rack, the emptiest first."""
+    """Chooses brokers one slot at a time.
+
+    Eligible brokers are in a heap for each rack, the emptiest first.
+    """
 
     def __init__(self, state: State, goals: Goals) -> None:
         self._state = state
@@ -95,8 +99,8 @@ class Placement:
         self._raise(homeless)
 
     def check_room(self, held: Sequence[int]) -> None:
-        """Raises NoPlaceError if a broker has too little room, and now more bytes than it `held` before, or if it
-        gets a replica for which none of its disks has room."""
+        """Raises NoPlaceError if a broker has too little room, and now more bytes than it `held`
+        before, or if it gets a replica for which none of its disks has room."""
         state, goals = self._state, self._goals
         if any(largest is not None for largest in state.largest):
             self._raise([slot for slot, b in enumerate(state.broker_of) if self._is_too_large(slot, b)])
@@ -128,8 +132,11 @@ class Placement:
             raise NoPlaceError(sorted(set(found)), [state.cluster.brokers[b].id for b in state.eligible])
 
     def _racks(self, slot: int, p: int) -> list[tuple[int, int]]:
-        """Returns how many replicas of a partition are in each rack that may have one more. Those with the fewest
-        are to be preferred: the partition then is in as many racks as it can be."""
+        """Returns how many replicas of a partition are in each rack that may have one more.
+
+        Those with the fewest are to be preferred: the partition then is in as many racks as it can
+        be.
+        """
         limit = self._goals.limit_of(p)
         found = [(0 if r == UNRACKED else self._state.in_rack(p, r, slot), r) for r in self._heaps]
         return [(there, rack) for there, rack in found if there < limit]
@@ -165,8 +172,8 @@ class Placement:
         heappush(heap, (self._fill(b), b))
 
     def _last_resort(self, slot: int, p: int, held: set[int]) -> int:
-        """Returns the broker for a slot for which no rack has a place, or NONE if there is none, or if the slot can
-        stay."""
+        """Returns the broker for a slot for which no rack has a place, or NONE if there is none, or
+        if the slot can stay."""
         state, goals = self._state, self._goals
         old = state.broker_of[slot]
         if old != NONE and not state.drained[old]:

@@ -146,8 +146,9 @@ def _excluded(state: State, request: Request) -> bytearray | None:
         p = state.partition_of[slot]
         if found[p] and b != NONE and state.drained[b]:
             raise PlanError(
-                f"broker {state.cluster.brokers[b].id} cannot be drained, because it has a replica of "
-                f"{state.cluster.topics[state.topic_of[p]]}-{state.cluster.index_of[p]}, whose topic is excluded"
+                f"broker {state.cluster.brokers[b].id} cannot be drained, because it has a replica "
+                f"of {state.cluster.topics[state.topic_of[p]]}-{state.cluster.index_of[p]}, whose "
+                "topic is excluded"
             )
     return found
 

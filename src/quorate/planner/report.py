@@ -160,16 +160,16 @@ def _hard(plan: ReassignmentPlan) -> list[dict[str, Any]]:
             else "they are so already, and only a plan for balance moves them"
         )
         racks = [
-            f"{len(crowded):,} partitions, among them {topic}-{index}, have more replicas in a rack than needed: "
-            + reason
+            f"{len(crowded):,} partitions, among them {topic}-{index}, have more replicas in a rack "
+            "than needed: " + reason
         ]
     full = [b for b in state.eligible if goals.overflow(b, state.bytes[b])]
     held = [
         sum(1 for b in state.eligible if goals.overflow(b, load[b])) for load in [_loads(cluster)["bytes"]]
     ]
     room = [
-        f"broker {cluster.brokers[b].id} has {size(state.bytes[b])} and room for {size(state.capacity[b] or 0)}: "
-        "no other broker has room for its replicas"
+        f"broker {cluster.brokers[b].id} has {size(state.bytes[b])} and room for "
+        f"{size(state.capacity[b] or 0)}: no other broker has room for its replicas"
         for b in full
     ]
     return [

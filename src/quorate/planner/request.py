@@ -12,9 +12,9 @@ from quorate.dataclass import dataclass
 class Request:
     """The purposes of a plan, which may be combined, and its limits.
 
-    Without `balance` a plan moves as little as its purposes need: only replicas of drained brokers, new replicas
-    of topics whose replication factor grows, and replicas that move to added brokers. With it, every replica may
-    move.
+    Without `balance` a plan moves as little as its purposes need: only replicas of drained brokers,
+    new replicas of topics whose replication factor grows, and replicas that move to added brokers.
+    With it, every replica may move.
     """
 
     balance: bool = False

@@ -1,4 +1,5 @@
-"""A search for small clusters: single steps, pairs and chains of steps that bring an assignment nearer to its goals.
+"""A search for small clusters: single steps, pairs and chains of steps that bring an assignment
+nearer to its goals.
 
 In a small cluster one replica is a large part of a broker's load, so the way to a better assignment may lead
 over a worse one. Steps are: another leader, a replica on another broker, an exchange of two replicas. A step
@@ -29,8 +30,8 @@ LEAD = -2
 Change = tuple[int, ...]
 """The costs of the goals in their order, or the differences of these. Less is better.
 
-The bytes that move are before the last goal: for the bytes of leaders only leaders change, as in Cruise Control's
-LeaderBytesInDistributionGoal.
+The bytes that move are before the last goal: for the bytes of leaders only leaders change, as in
+Cruise Control's LeaderBytesInDistributionGoal.
 """
 
 

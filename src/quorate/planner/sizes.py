@@ -14,8 +14,8 @@ class ReplicaSizes:
         self._topics.setdefault(topic, {}).setdefault(partition, []).extend((broker, size))
 
     def of(self, topic: str, partition: int, leader: int) -> int | None:
-        """Returns the bytes of one replica: those on the leader, or else the most, because a follower may be behind.
-        None if no broker tells."""
+        """Returns the bytes of one replica: those on the leader, or else the most, because a
+        follower may be behind. None if no broker tells."""
         found = self._topics.get(topic, {}).get(partition)
         if found is None:
             return None

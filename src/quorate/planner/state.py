@@ -1,8 +1,8 @@
 """The assignment that a plan works on, and the loads of brokers in it.
 
-A *slot* is the place of one replica of a partition. Slots are numbered in the order of partitions, thus by their
-bytes. A replica moves when its slot gets another broker. The slot that leads a partition becomes the first of
-its replicas.
+A *slot* is the place of one replica of a partition. Slots are numbered in the order of partitions,
+thus by their bytes. A replica moves when its slot gets another broker. The slot that leads a
+partition becomes the first of its replicas.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class State:
         return NONE
 
     def in_rack(self, p: int, rack: int, but: int) -> int:
-        """Returns how many replicas of a partition are in a rack, without the slot `but` and those that are yet to
-        leave a drained broker."""
+        """Returns how many replicas of a partition are in a rack, without the slot `but` and those
+        that are yet to leave a drained broker."""
         broker_of, rack_of, drained = self.broker_of, self.rack_of, self.drained
         found = 0
         for slot in range(self.first[p], self.first[p + 1]):

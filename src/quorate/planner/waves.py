@@ -3,9 +3,10 @@
 The first waves move no data: they change the order of replicas, and remove replicas. In the others no broker
 sends and receives more bytes and replicas than the limits, unless a single partition has more.
 
-A broker gets no more bytes than it has room for after the waves before. Where brokers have to make room for one
-another, the moves that free a scarce broker come before those that only fill one. If none fits even so, because
-brokers without room are to exchange replicas, the smallest goes first, and its broker has too much for a wave.
+A broker gets no more bytes than it has room for after the waves before. Where brokers have to make
+room for one another, the moves that free a scarce broker come before those that only fill one. If
+none fits even so, because brokers without room are to exchange replicas, the smallest goes first,
+and its broker has too much for a wave.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MOST_PARTITIONS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The change of one partition: the broker that is copied from, those that get replicas and those that lose theirs."""
+    """The change of one partition: the broker that is copied from, those that get replicas and
+    those that lose theirs."""
 
     partition: int
     size: int

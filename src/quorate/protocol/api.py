@@ -361,7 +361,10 @@ def decode_request(
 def decode_request_body(
     frame: Buffer, header: RequestHeader, body: int, *, unstable: bool = False
 ) -> Request:
-    """Returns the body of a request, which begins at position `body`. Raises the errors of `decode_request`."""
+    """Returns the body of a request, which begins at position `body`.
+
+    Raises the errors of `decode_request`.
+    """
     spec = REGISTRY[header.request_api_key]
     version = header.request_api_version
     if not spec.served_from <= version <= (spec.latest_version if unstable else spec.max_version):

@@ -39,8 +39,8 @@ def parse_node_id(name: str) -> int | None:
 
 
 def check_described_node(name: str, own_id: int, expected: str) -> None:
-    """Raises INVALID_REQUEST unless the name of a resource that DescribeConfigs names is the id of this node. `expected`
-    is what would be right. The texts are those of Kafka's ConfigHelper."""
+    """Raises INVALID_REQUEST unless the name of a resource that DescribeConfigs names is the id of
+    this node. `expected` is what would be right. The texts are those of Kafka's ConfigHelper."""
     node_id = parse_node_id(name)
     if node_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
@@ -51,8 +51,11 @@ def check_described_node(name: str, own_id: int, expected: str) -> None:
 
 
 def altered_node_id(name: str) -> int:
-    """The id of the node in the name of a resource to alter. Raises INVALID_REQUEST if it is no id. Kafka words the
-    error about another node's id differently for configurations and for loggers."""
+    """The id of the node in the name of a resource to alter.
+
+    Raises INVALID_REQUEST if it is no id. Kafka words the error about another node's id differently
+    for configurations and for loggers.
+    """
     node_id = parse_node_id(name)
     if node_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")

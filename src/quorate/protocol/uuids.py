@@ -11,8 +11,8 @@ ZERO_UUID: Final = bytes(16)
 
 
 def is_reserved(uuid: bytes) -> bool:
-    """Whether a uuid never stands for a real directory (KIP-858): as two signed numbers of 64 bits, the first is 0
-    and the second below 100 (Kafka's DirectoryId)."""
+    """Whether a uuid never stands for a real directory (KIP-858): as two signed numbers of 64 bits,
+    the first is 0 and the second below 100 (Kafka's DirectoryId)."""
     return uuid[:8] == bytes(8) and int.from_bytes(uuid[8:], "big", signed=True) < 100
 
 

@@ -19,7 +19,8 @@ def refuse_acls() -> NoReturn:
     raise KafkaError(
         ErrorCode.SECURITY_DISABLED,
         "No Authorizer is configured.",
-        remedy="ACLs are not enforced here: limit access at the network, or run the brokers with Apache Kafka.",
+        remedy="ACLs are not enforced here: limit access at the network, or run the brokers with Apache "
+        "Kafka.",
     )
 
 
@@ -30,9 +31,9 @@ def refuse_quotas(request: Any) -> None:
     if any(not op.remove for entry in unenforced for op in entry.ops):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "Client quotas of users and client ids are not enforced here: they are not taken, only removed. Limit "
-            "clients by their address (kafka-configs --entity-type ips) or at the network, or run the brokers with "
-            "Apache Kafka.",
+            "Client quotas of users and client ids are not enforced here: they are not taken, only "
+            "removed. Limit clients by their address (kafka-configs --entity-type ips) or at the "
+            "network, or run the brokers with Apache Kafka.",
         )
 
 

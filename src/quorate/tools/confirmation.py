@@ -25,8 +25,9 @@ def confirm() -> None:
 
 
 def typed_line(prompt: str) -> str | None:
-    """Returns the line that is typed after a prompt, or None if the input ends or is not a terminal. Called in
-    the main thread.
+    """Returns the line that is typed after a prompt, or None if the input ends or is not a terminal.
+
+    Called in the main thread.
 
     Raises KeyboardInterrupt at Ctrl-C.
     """

@@ -302,8 +302,10 @@ def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_load_continues_in_the_directory_to_which_the_log_moves_meanwhile(tmp_path: Path) -> None:
-    """The old directory is removed after `file.delete.delay.ms`, which a long load may outlast. The missing files
-    must not be taken for a failure of the log directory."""
+    """The old directory is removed after `file.delete.delay.ms`, which a long load may outlast.
+
+    The missing files must not be taken for a failure of the log directory.
+    """
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
     log = logs.get_or_create("__consumer_offsets", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0])

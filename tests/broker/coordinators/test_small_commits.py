@@ -1,5 +1,5 @@
-"""OffsetCommits that are answered from their bytes: the same answers, records and errors as by the API's handler,
-in one batch for the requests of one turn of the event loop."""
+"""OffsetCommits that are answered from their bytes: the same answers, records and errors as by the
+API's handler, in one batch for the requests of one turn of the event loop."""
 
 from __future__ import annotations
 

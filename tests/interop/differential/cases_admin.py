@@ -1,4 +1,5 @@
-"""Bad requests of the admin APIs that have no case elsewhere: ACLs, tokens, registrations, moves, producers."""
+"""Bad requests of the admin APIs that have no case elsewhere: ACLs, tokens, registrations, moves,
+producers."""
 
 from __future__ import annotations
 

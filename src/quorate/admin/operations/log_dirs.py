@@ -177,12 +177,12 @@ def _directories(tp: TopicPartition, dirs: Iterable[LogDirDescription]) -> Repli
 _MOVE_ERRORS = {
     ErrorCode.LOG_DIR_NOT_FOUND: "broker {broker} has no log directory {path}; "
     "`kafka-log-dirs --describe --broker-list {broker}` lists its directories",
-    ErrorCode.KAFKA_STORAGE_ERROR: "a log directory of broker {broker} is offline; `kafka-log-dirs --describe "
-    "--broker-list {broker}` shows which one",
+    ErrorCode.KAFKA_STORAGE_ERROR: "a log directory of broker {broker} is offline; `kafka-log-dirs "
+    "--describe --broker-list {broker}` shows which one",
     ErrorCode.REPLICA_NOT_AVAILABLE: "broker {broker} does not have a replica of {partition}",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no partition {partition}",
-    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "the log directory {path} of broker {broker} is cordoned; remove it "
-    "from cordoned.log.dirs first",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "the log directory {path} of broker {broker} is cordoned; "
+    "remove it from cordoned.log.dirs first",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the name of the topic of {partition} is too long for the directory "
     "of a future replica",
 }

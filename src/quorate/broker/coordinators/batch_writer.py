@@ -41,9 +41,9 @@ def chunks(
 
 
 class BatchWriter(Generic[ShardT]):
-    """For each partition, appends the records of all requests of one turn of the event loop as one batch. Kafka's
-    coordinators do the same by default (`group.coordinator.append.linger.ms` is -1): a batch is appended after
-    the requests that had arrived.
+    """For each partition, appends the records of all requests of one turn of the event loop as one
+    batch. Kafka's coordinators do the same by default (`group.coordinator.append.linger.ms` is -1):
+    a batch is appended after the requests that had arrived.
 
     A step or a read that depends on the newest state calls `flush` before. Therefore the log has the order of
     the requests, and a failed append reverts only its own batch.

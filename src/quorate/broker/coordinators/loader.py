@@ -85,9 +85,11 @@ class CoordinatorLoader:
         self._unknown_types: set[int] = set()
 
     async def load(self, current_log: Callable[[], Any]) -> int:
-        """Replays the log from its start to its present end. Returns that end. `current_log` returns the log, or
-        None if it is not here. It is called before each read, because the log may move to another directory
-        meanwhile, and the files in the old one are then removed.
+        """Replays the log from its start to its present end.
+
+        Returns that end. `current_log` returns the log, or None if it is not here. It is called
+        before each read, because the log may move to another directory meanwhile, and the files in
+        the old one are then removed.
 
         Raises KafkaError (LogDirFailure if the log cannot be read), DecodeError.
         """

@@ -50,8 +50,11 @@ class TopicCreator(Protocol):
 
 
 class CoordinatorService:
-    """The coordinators of one broker. `routes` are the handlers by API key, `frame_routes` the frame handlers.
-    `start` after the replicas, `close` before them."""
+    """The coordinators of one broker.
+
+    `routes` are the handlers by API key, `frame_routes` the frame handlers. `start` after the
+    replicas, `close` before them.
+    """
 
     def __init__(
         self,

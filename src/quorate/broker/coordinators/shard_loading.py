@@ -65,8 +65,11 @@ class ShardLoading(Generic[ShardT]):
         """By partition, the loads that begin again later."""
 
     def begin(self, partition: int, leader_epoch: int, failures: int = 0) -> None:
-        """Begins the load of a partition, in place of one that has failed. `failures` is how many have failed in
-        succession. If this one cannot begin, it is tried again as well."""
+        """Begins the load of a partition, in place of one that has failed.
+
+        `failures` is how many have failed in succession. If this one cannot begin, it is tried
+        again as well.
+        """
         self.cancel(partition)
         try:
             context = CoordinatorContext(partition, leader_epoch, self._make_shard())

@@ -221,7 +221,10 @@ def _entry(
     read_only: bool,
     name: str | None = None,
 ) -> Entry:
-    """The description of a key. `name` is another one than that of its definition for a key of one listener."""
+    """The description of a key.
+
+    `name` is another one than that of its definition for a key of one listener.
+    """
     own_name = name is None or name == definition.name
     return Entry(
         name=definition.name if name is None else name,

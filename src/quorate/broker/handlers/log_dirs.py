@@ -1,4 +1,5 @@
-"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827)."""
+"""DescribeLogDirs (35), versions 1 to 5, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113,
+KIP-827)."""
 
 from __future__ import annotations
 

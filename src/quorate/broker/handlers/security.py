@@ -1,9 +1,9 @@
 """The APIs of security and quotas: DescribeAcls (29), delegation tokens (38 to 41), DescribeClientQuotas
 (48), AlterClientQuotas (49) and DescribeUserScramCredentials (50).
 
-Without an authorizer there are no ACLs, and DescribeAcls returns SECURITY_DISABLED. Delegation tokens need
-an authenticated client, which a plaintext listener does not have. Client quotas of users and client ids are not
-enforced, and AlterClientQuotas can only remove them.
+Without an authorizer there are no ACLs, and DescribeAcls returns SECURITY_DISABLED. Delegation
+tokens need an authenticated client, which a plaintext listener does not have. Client quotas of
+users and client ids are not enforced, and AlterClientQuotas can only remove them.
 """
 
 from __future__ import annotations

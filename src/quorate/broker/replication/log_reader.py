@@ -226,7 +226,10 @@ def _read_log(
 
 
 def _copied(log: PartitionLog, region: FileRegion) -> bytes:
-    """The bytes of a region. Raises LogDirFailure, and CorruptRecordError if the file is shorter than the log."""
+    """The bytes of a region.
+
+    Raises LogDirFailure, and CorruptRecordError if the file is shorter than the log.
+    """
     try:
         with DiskAccess(str(log.dir.parent), log.dir.name, "reading from"):
             return region.read()
@@ -245,8 +248,8 @@ def _not_available(part: FetchPartition, log: PartitionLog) -> KafkaError:
     """
     return KafkaError(
         ErrorCode.OFFSET_NOT_AVAILABLE,
-        f"This follower of {part.topic}-{part.partition} does not have offset {part.fetch_offset} yet. Its log "
-        f"ends at {log.log_end_offset}.",
+        f"This follower of {part.topic}-{part.partition} does not have offset {part.fetch_offset} "
+        f"yet. Its log ends at {log.log_end_offset}.",
     )
 
 

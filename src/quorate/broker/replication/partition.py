@@ -1,5 +1,4 @@
-"""One replica on this broker: its role, its ISR, its high watermark, and the requests that wait for it
-(`Partition` in Kafka).
+"""One replica on this broker (Kafka's `Partition`): its role, ISR, high watermark and waiting requests.
 
 The log object of an unreplicated partition is created on the first read or write, so a metadata delta with
 thousands of new partitions is cheap. No file is created before the first append. All code runs on the event
@@ -239,8 +238,9 @@ class Partition:
         if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the effective min.insync."
-                f"replicas, {self.effective_min_isr(log)}. Not in sync: {sorted(self.followers.keys() - self.isr)}.",
+                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
+                f"effective min.insync.replicas, {self.effective_min_isr(log)}. Not in sync: "
+                f"{sorted(self.followers.keys() - self.isr)}.",
             )
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)

@@ -27,8 +27,8 @@ Report = TypeVar("Report")
 class PartitionReports(ABC, Generic[Report]):
     """A queue with the newest report about each partition.
 
-    Reports that are submitted while a request is in flight, or in the pause before others are sent again, wait
-    for the next request.
+    Reports that are submitted while a request is in flight, or in the pause before others are sent
+    again, wait for the next request.
     """
 
     NAME: ClassVar[str]

@@ -200,8 +200,8 @@ class ReplicaManager:
     ) -> None:
         """Reports the directory of a log if the metadata has another one, unless the log moves there.
 
-        If a move has reported its target, the report of the old directory could replace that one in the queue,
-        and the move would wait forever.
+        If a move has reported its target, the report of the old directory could replace that one in
+        the queue, and the move would wait forever.
         """
         hosted = self.partitions.get((log.topic, partition))
         moves = hosted is not None and hosted.move is not None and hosted.move.awaits_metadata

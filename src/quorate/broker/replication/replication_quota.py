@@ -132,8 +132,11 @@ class ReplicationQuotas:
 
 
 def throttled_partitions(replicas: str, node_id: int) -> frozenset[int]:
-    """The throttled partitions of a topic on this broker. `replicas` is `*`, or `partition:broker` pairs. Numbers
-    of any length are valid; those that no partition or broker has are ignored."""
+    """The throttled partitions of a topic on this broker.
+
+    `replicas` is `*`, or `partition:broker` pairs. Numbers of any length are valid; those that no
+    partition or broker has are ignored.
+    """
     items = [item.strip() for item in replicas.split(",")]
     if "*" in items:
         return _ALL

@@ -1,4 +1,6 @@
-"""Who or what caused a change of the metadata, as a record of the change's own batch. `ControllerState.write` appends it.
+"""Who or what caused a change of the metadata, as a record of the change's own batch.
+
+`ControllerState.write` appends it.
 
 The last record of a change is a NoOpRecord, whose tagged fields are declared in `metadata.records.log`. Nodes
 of Apache Kafka skip them. Every metadata.version that Kafka 4.0 and later can read has NoOpRecord (KIP-835).

@@ -3,9 +3,10 @@
     [QuorumController id=1] principal=User:ann client=tool address=10.0.0.7 api=CREATE_TOPICS
         change="topics a, b" outcome=committed offset=1234
 
-(in one line). A change that the controller makes by itself has a reason instead of a client. A line is written
-after the change is committed, when it is refused, or when the leadership is lost in between. The logger
-`quorate.audit` at the level WARN turns the lines off. Values of configurations and credentials are not in them.
+(in one line). A change that the controller makes by itself has a reason instead of a client. A line
+is written after the change is committed, when it is refused, or when the leadership is lost in
+between. The logger `quorate.audit` at the level WARN turns the lines off. Values of configurations
+and credentials are not in them.
 """
 
 from __future__ import annotations
@@ -73,9 +74,10 @@ class _Change(NamedTuple):
 class AuditLog:
     """The lines of one controller.
 
-    The client of a change does not wait for its line: with a loop, the lines of committed changes are written
-    up to `DELAY_S` later, all at once. Without one they are written when the change is committed. The line of a
-    refused request waits for those of the changes that were committed before it.
+    The client of a change does not wait for its line: with a loop, the lines of committed changes
+    are written up to `DELAY_S` later, all at once. Without one they are written when the change is
+    committed. The line of a refused request waits for those of the changes that were committed
+    before it.
     """
 
     __slots__ = ("_clients", "_due", "_loop", "_prefix", "_timer", "_uncommitted")

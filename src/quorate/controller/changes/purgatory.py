@@ -98,8 +98,8 @@ class ResponsePurgatory:
                         ErrorCode.REQUEST_TIMED_OUT,
                         f"{waiting.what} was written at offset {waiting.offset}, which no majority has "
                         "confirmed in time.",
-                        remedy="It may still be committed. kafka-metadata-quorum describe --replication shows which "
-                        "voters lag behind.",
+                        remedy="It may still be committed. kafka-metadata-quorum describe "
+                        "--replication shows which voters lag behind.",
                     )
                 )
                 expired += 1

@@ -150,8 +150,8 @@ def _factor(partition: PartitionImage) -> int:
 def _cancel(view: View, topic: TopicImage, partition_id: int, partition: PartitionImage) -> Data | None:
     """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay.
 
-    If no original replica is in the ISR, but one is in the ELR, the ISR becomes empty and the leader is elected
-    from the ELR. (Kafka would elect the first replica uncleanly, or refuse.)
+    If no original replica is in the ISR, but one is in the ELR, the ISR becomes empty and the
+    leader is elected from the ELR. (Kafka would elect the first replica uncleanly, or refuse.)
     """
     if not partition.is_reassigning:
         raise KafkaError(
@@ -166,16 +166,17 @@ def _cancel(view: View, topic: TopicImage, partition_id: int, partition: Partiti
         if not replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Unable to revert partition assignment for {topic.name}:{partition_id} because every replica is "
-                "one that the reassignment adds.",
+                f"Unable to revert partition assignment for {topic.name}:{partition_id} because "
+                "every replica is one that the reassignment adds.",
             )
         if not unclean_allowed:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Unable to revert partition assignment for {topic.name}:{partition_id} because it would require "
-                "an unclean leader election.",
-                remedy=f"No original replica ({listed(replicas)}) is in sync. {view.broker_states()} Start one of "
-                "them, or set unclean.leader.election.enable=true for the topic, which may lose records.",
+                f"Unable to revert partition assignment for {topic.name}:{partition_id} because it "
+                "would require an unclean leader election.",
+                remedy=f"No original replica ({listed(replicas)}) is in sync. "
+                f"{view.broker_states()} Start one of them, or set "
+                "unclean.leader.election.enable=true for the topic, which may lose records.",
             )
         isr = (replicas[0],)
     change = partition_change_for(view, topic, partition_id)

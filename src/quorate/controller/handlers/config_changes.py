@@ -189,7 +189,8 @@ def _check(
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.",
-                remedy="Set it for all brokers (kafka-configs --entity-type brokers --entity-default) or for a topic.",
+                remedy="Set it for all brokers (kafka-configs --entity-type brokers --entity-default) or "
+                "for a topic.",
             )
         if changes[MIN_ISR] is None:
             raise KafkaError(

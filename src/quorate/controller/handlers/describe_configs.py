@@ -36,8 +36,8 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 def describe_configs(
     image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig
 ) -> DescribeConfigsResponse:
-    """Describes topics, groups, client metrics subscriptions, this node, its loggers, and the default of all brokers.
-    Errors are reported for each resource."""
+    """Describes topics, groups, client metrics subscriptions, this node, its loggers, and the
+    default of all brokers. Errors are reported for each resource."""
     response = DescribeConfigsResponse()
     answered: set[tuple[object, ...]] = set()
     for resource in request.resources:

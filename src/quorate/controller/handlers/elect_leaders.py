@@ -98,8 +98,10 @@ def elect_leader(view: View, name: str, partition_id: int, kind: int, records: l
 
 
 def _message(view: View, name: str, partition_id: int, kind: int, error: ErrorCode) -> str | None:
-    """The message for the error of an election. It names the replicas that would have to lead, with what keeps
-    each of them from it."""
+    """The message for the error of an election.
+
+    It names the replicas that would have to lead, with what keeps each of them from it.
+    """
     topic = view.image.topics.by_name.get(name)
     if topic is None:
         return f"No such topic as {name}"

@@ -50,8 +50,8 @@ def register_broker(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Broker {broker_id} belongs to cluster {request.cluster_id}; this is cluster "
             f"{view.config.cluster_id}.",
-            remedy="Correct controller.quorum.bootstrap.servers of the broker, or format its directories with "
-            f"--cluster-id {view.config.cluster_id}.",
+            remedy="Correct controller.quorum.bootstrap.servers of the broker, or format its "
+            f"directories with --cluster-id {view.config.cluster_id}.",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not same_incarnation and _may_live(view, existing, request, ctx):
@@ -59,8 +59,8 @@ def register_broker(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with id {broker_id}.",
             remedy="If it was restarted just now, its old session ends within "
-            f"{view.broker_sessions.session_timeout_s:g} s and the registration is then accepted. Otherwise give "
-            "one of the two another node.id.",
+            f"{view.broker_sessions.session_timeout_s:g} s and the registration is then accepted. "
+            "Otherwise give one of the two another node.id.",
         )
     if request.is_migrating_zk_broker:
         raise KafkaError(

@@ -30,8 +30,9 @@ DISABLED = (0, 0)
 MAX_BLOCKERS = 20
 """The blockers that a message names. Each costs a look at the nodes of the cluster."""
 _RESTART = (
-    "Restart these nodes with a release that supports it. The registration of a node that will not come back is "
-    "removed by kafka-cluster unregister --id ID, that of a controller by unregister-controller."
+    "Restart these nodes with a release that supports it. The registration of a node that will not "
+    "come back is removed by kafka-cluster unregister --id ID, that of a controller by "
+    "unregister-controller."
 )
 
 
@@ -165,8 +166,8 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Unsupported metadata.version downgrade from {current} to {level}. {why}",
-            remedy=f"The lowest level without loss is {last_format_change(current)}, which changed the format of "
-            "records.",
+            remedy=f"The lowest level without loss is {last_format_change(current)}, which changed "
+            "the format of records.",
         )
     return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
 

@@ -105,8 +105,8 @@ class Cursor:
         """The partitions of this topic that are not visited first."""
         self._later_topics: list[bytes] = []
         self._later: list[Sequence[int]] = []
-        """The topics before it, and the same of each of them. Most are bytes: the garbage collector would visit
-        a hundred thousand tuples."""
+        """The topics before it, and the same of each of them. Most are bytes: the garbage collector
+        would visit a hundred thousand tuples."""
         self._view: View | None = None
         self._outcomes: dict[tuple[int, bool], _Outcomes] = {}
 
@@ -142,8 +142,8 @@ class Cursor:
                     return
 
     def _next_group(self) -> bool:
-        """Takes the next partitions of the topic, or the first ones of the next topic, which may be none. Returns
-        False if nothing remains."""
+        """Takes the next partitions of the topic, or the first ones of the next topic, which may be
+        none. Returns False if nothing remains."""
         self._group = tuple(islice(self._ids, _GROUP))
         if self._group:
             return True

@@ -33,8 +33,11 @@ class DirLock:
         self._fd = -1
 
     def holder(self) -> int | None:
-        """The id of the process that holds the lock, None if the lock is free. Creates no file. Must not be called
-        by a process that holds it, because that would release it. Raises OSError."""
+        """The id of the process that holds the lock, None if the lock is free.
+
+        Creates no file. Must not be called by a process that holds it, because that would release
+        it. Raises OSError.
+        """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -200,8 +200,10 @@ def problems(
     metadata_directory: Path | None = None,
     cluster_id: str | None = None,
 ) -> Iterator[MetaPropertiesError]:
-    """Yields what is wrong with the files of a node's directories. `node_id` and `cluster_id` are None if they are
-    not known otherwise."""
+    """Yields what is wrong with the files of a node's directories.
+
+    `node_id` and `cluster_id` are None if they are not known otherwise.
+    """
     first, one = next(iter(found.items()), (Path(), None))
     for directory, meta in found.items():
         assert one is not None

@@ -108,8 +108,8 @@ class Flusher:
                 raise
 
     def save_epochs_unsynced(self, generation: int) -> None:
-        """Writes the epoch checkpoint ahead of a flush or a clean stop, which then only has to sync it. Called
-        in a thread. Raises LogDirFailure."""
+        """Writes the epoch checkpoint ahead of a flush or a clean stop, which then only has to sync
+        it. Called in a thread. Raises LogDirFailure."""
         with self._log.disk_access("writing the leader epochs of"):
             self.save_epochs(sync=False, generation=generation)
 

@@ -413,9 +413,10 @@ def _load_segments(
 def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
     """Deletes empty segments at the end of the log that begin after the end of the segment before them.
 
-    Without compaction such a gap means that a power failure has lost the end of that segment, but not the
-    name of the next file. A log that ended after the gap would claim to have the lost offsets: followers would
-    wait for them forever, and would not find their divergence. (Kafka keeps the gap.) Raises OSError.
+    Without compaction such a gap means that a power failure has lost the end of that segment, but
+    not the name of the next file. A log that ended after the gap would claim to have the lost
+    offsets: followers would wait for them forever, and would not find their divergence. (Kafka
+    keeps the gap.) Raises OSError.
     """
     while len(segments) > 1 and segments[-1].size == 0:
         end = segments[-2].next_offset()

@@ -223,8 +223,11 @@ class LocalLog:
         return max(bisect_right(self.bases, offset) - 1, 0)
 
     def segments_from(self, offset: int) -> list[Segment]:
-        """The segments from the one that holds `offset` on. Unlike `segment_number`, it may be called beside the
-        thread that deletes the oldest segments."""
+        """The segments from the one that holds `offset` on.
+
+        Unlike `segment_number`, it may be called beside the thread that deletes the oldest
+        segments.
+        """
         segments = self.segments[:]  # one step, while the number of a segment changes with each deletion
         return segments[max(bisect_right(segments, offset, key=_BASE_OFFSET) - 1, 0) :]
 

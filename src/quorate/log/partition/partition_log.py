@@ -373,7 +373,7 @@ class PartitionLog:
     # --- truncating -------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes the batches from the one that holds `offset` on. Its start becomes the end of the log (Kafka:
+        """Removes the batches from the one that holds `offset` on; its start is the new end (Kafka:
         `offset`). Returns whether there were any. Raises ValueError, LogDirFailure."""
         log = self._log
         if offset < 0:

@@ -82,8 +82,9 @@ def scan_batches(
 ) -> Iterator[BatchHeader]:
     """Yields the header of each valid batch of a segment, from its start on. Changes nothing.
 
-    Ends at the end of the file or at an incomplete last batch. Raises OSError, and CorruptRecordError for a batch
-    whose checksum, offsets or epoch are wrong. `min_epoch` as in `recover_segment`.
+    Ends at the end of the file or at an incomplete last batch. Raises OSError, and
+    CorruptRecordError for a batch whose checksum, offsets or epoch are wrong. `min_epoch` as in
+    `recover_segment`.
     """
     position, last, epoch = 0, base_offset - 1, min_epoch or 0
     data, start = b"", 0

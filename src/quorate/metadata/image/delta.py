@@ -148,8 +148,8 @@ class MetadataDelta:
                 yield PartitionChange(topic, partition_id, None, partition)
 
     def partition_changes_of(self, broker_id: int) -> Iterator[PartitionChange]:
-        """Yields those of `partition_changes` whose partition has a replica on the broker, before or after the
-        change."""
+        """Yields those of `partition_changes` whose partition has a replica on the broker, before
+        or after the change."""
         for topic in self.topics_deleted.values():
             for partition_id, partition in topic.partitions.items_of(broker_id):
                 yield PartitionChange(topic, partition_id, partition, None)

@@ -201,8 +201,8 @@ def leader_of(entry: PartitionImage | bytes) -> int:
 def divide_by_leader(
     entries: Iterable[tuple[int, PartitionImage | bytes]], leaders: set[bytes]
 ) -> tuple[list[tuple[int, PartitionImage | bytes]], list[int]]:
-    """Divides (partition id, entry) into those that one of the brokers leads, given by the four bytes of their
-    ids, and the ids of the others."""
+    """Divides (partition id, entry) into those that one of the brokers leads, given by the four
+    bytes of their ids, and the ids of the others."""
     led, others = [], []
     for pair in entries:
         entry = pair[1]

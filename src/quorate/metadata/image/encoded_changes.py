@@ -1,12 +1,13 @@
 """Changes of encoded partitions: a PartitionChangeRecord is applied to the bytes of a PartitionRecord.
 
-The failure of a broker changes the ISR and the leader of all its partitions. Such a record has only these two
-fields. Applied to the bytes, it takes one microsecond instead of twenty, and the partition stays encoded (see
-`encoded`). The same few combinations of ISR and leader occur in thousands of records, so it is computed once how
-each of them changes partitions of one form.
+The failure of a broker changes the ISR and the leader of all its partitions. Such a record has only
+these two fields. Applied to the bytes, it takes one microsecond instead of twenty, and the
+partition stays encoded (see `encoded`). The same few combinations of ISR and leader occur in
+thousands of records, so it is computed once how each of them changes partitions of one form.
 
-Layout (KIP-746, versions 0 to 2): frame version, record type, record version; partition id, topic id; the
-number of tagged fields, and for each of them its tag, its size and its value. Tag 0 is the ISR, tag 1 the leader.
+Layout (KIP-746, versions 0 to 2): frame version, record type, record version; partition id, topic
+id; the number of tagged fields, and for each of them its tag, its size and its value. Tag 0 is the
+ISR, tag 1 the leader.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ class _Step(NamedTuple):
     """How a change is applied to encoded partitions of one form."""
 
     divide: Callable[[bytes], tuple[bytes, bytes, int, int, bytes]]
-    """The bytes before the ISR, or before the leader if the ISR stays; leader, leader epoch and partition epoch;
-    the bytes after them."""
+    """The bytes before the ISR, or before the leader if the ISR stays; leader, leader epoch and
+    partition epoch; the bytes after them."""
     middle: bytes
     """The ISR and what is between it and the leader. Empty if the ISR stays."""
     leader: bytes | None
 
 
 def changed(value: bytes, change: bytes) -> tuple[bytes, bytes | None] | None:
-    """An encoded partition after the value of a PartitionChangeRecord, and the bytes of the leaders before and
-    after it if they differ. None if the record must be decoded: it has other fields than ISR and leader."""
+    """An encoded partition after the value of a PartitionChangeRecord, and the bytes of the leaders
+    before and after it if they differ. None if the record must be decoded: it has other fields than
+    ISR and leader."""
     step = _step_of(change[FIELDS_AT:], value[2], value[FIELDS_AT], len(value))
     if step is None:
         return None
@@ -69,8 +71,8 @@ def changed(value: bytes, change: bytes) -> tuple[bytes, bytes | None] | None:
 
 @lru_cache(16_384)
 def _step_of(fields: bytes, version: int, replicas: int, size: int) -> _Step | None:
-    """How these tagged fields change encoded partitions of one version, number of replicas + 1, and size. None
-    if they must be decoded."""
+    """How these tagged fields change encoded partitions of one version, number of replicas + 1, and
+    size. None if they must be decoded."""
     parsed = _parsed(fields)
     if parsed is None:
         return None
@@ -114,7 +116,10 @@ def _parsed(data: bytes) -> _Fields | None:
 
 
 def state_of(value: bytes) -> bytes:
-    """An encoded partition without its ids and epochs. The next leader and ISR depend on nothing else of it."""
+    """An encoded partition without its ids and epochs.
+
+    The next leader and ISR depend on nothing else of it.
+    """
     at = 6 - 16 * value[FIELDS_AT] if value[2] else -9  # epochs_at
     return value[FIELDS_AT:at] + value[at + 8 :]
 
@@ -125,8 +130,11 @@ def replica_count(value: bytes) -> int:
 
 
 def may_have_replica(value: bytes, broker: bytes) -> bool:
-    """Whether an encoded partition may have a replica on a broker, given by the four bytes of its id. It is not
-    certain, because the bytes may belong to two ids. If they are missing, there is certainly no such replica."""
+    """Whether an encoded partition may have a replica on a broker, given by the four bytes of its id.
+
+    It is not certain, because the bytes may belong to two ids. If they are missing, there is
+    certainly no such replica.
+    """
     return broker in value[FIELDS_AT : FIELDS_AT - 3 + 4 * value[FIELDS_AT]]
 
 

@@ -88,7 +88,10 @@ class PartitionTable:
         return ((partition_id, decoded(entry)) for partition_id, entry in self.entries())
 
     def items_of(self, broker_id: int) -> list[tuple[int, PartitionImage]]:
-        """The pairs of `items` whose partition has a replica on the broker. Of the others, few are decoded."""
+        """The pairs of `items` whose partition has a replica on the broker.
+
+        Of the others, few are decoded.
+        """
         wanted = broker_id.to_bytes(4, "big", signed=True)
         found = []
         for number, chunk in enumerate(self._chunks):
@@ -194,8 +197,8 @@ class PartitionTable:
     def changes_of(
         self, older: PartitionTable, broker_id: int
     ) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
-        """Yields the changes of partitions that have a replica on the broker, before or after the change. Of the
-        others, few are decoded."""
+        """Yields the changes of partitions that have a replica on the broker, before or after the
+        change. Of the others, few are decoded."""
         wanted = broker_id.to_bytes(4, "big", signed=True)
         for partition_id, before, after in self._changed_entries(older):
             if not (_may_be_on(before, wanted) or _may_be_on(after, wanted)):

@@ -1,5 +1,5 @@
-"""Topics by id and by name, the index from a broker to its replicas, and the number of leaders of each broker;
-and the builders of the two, with which `topics_builder` applies changes."""
+"""Topics by id and by name, the index from a broker to its replicas, and the number of leaders of
+each broker; and the builders of the two, with which `topics_builder` applies changes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def bits_of(bits: int) -> Iterator[int]:
 
 @lru_cache(4_096)
 def few_bits_of(bits: int) -> tuple[int, ...]:
-    """The same for a set of small numbers. Most topics have few partitions, and the same sets occur in very many
-    of them."""
+    """The same for a set of small numbers.
+
+    Most topics have few partitions, and the same sets occur in very many of them.
+    """
     return tuple(bits_of(bits))
 
 
@@ -140,8 +142,11 @@ PAUSE_TOPICS = 8
 
 
 def _merged(indexes: Sequence[Map[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-    """(topic id, bit set of the partitions on several brokers), each topic once. For every PAUSE_TOPICS that are
-    skipped, because an earlier broker had them, it yields an empty set, so that a caller can pause."""
+    """(topic id, bit set of the partitions on several brokers), each topic once.
+
+    For every PAUSE_TOPICS that are skipped, because an earlier broker had them, it yields an empty
+    set, so that a caller can pause.
+    """
     skipped = 0
     for position, index in enumerate(indexes):
         earlier, later = indexes[:position], indexes[position + 1 :]
@@ -164,8 +169,8 @@ copies the int, which is at most 256 bytes long here. Other ids are collected in
 
 
 class _BitsBuilder:
-    """Collects the changes of a map from topic id to bit set of partitions, and applies the changes of each topic
-    at once as two bit masks."""
+    """Collects the changes of a map from topic id to bit set of partitions, and applies the changes
+    of each topic at once as two bit masks."""
 
     __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
 

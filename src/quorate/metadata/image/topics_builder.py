@@ -62,8 +62,9 @@ class _ChangedTopic:
         self.base = base
         self.changes: dict[int, Entry] = {}
         self.moved: list[bytes] | None = None
-        """The leaders before and after each encoded change that moved a leadership (see `changed`), as long as
-        there are only encoded changes, one for each partition. Otherwise None: old and new states are compared."""
+        """The leaders before and after each encoded change that moved a leadership (see `changed`),
+        as long as there are only encoded changes, one for each partition. Otherwise None: old and
+        new states are compared."""
 
     def partition(self, partition_id: int) -> PartitionImage | None:
         """The current state of a partition, or None if it does not exist."""
@@ -145,8 +146,8 @@ class TopicsBuilder:
         return True
 
     def replay_encoded_changes(self, values: Sequence[bytes | memoryview], first: int) -> int:
-        """Replays the values of PartitionChangeRecords from position `first` on without decoding them. Returns
-        the position of the first one that must be decoded or is another record."""
+        """Replays the values of PartitionChangeRecords from position `first` on without decoding
+        them. Returns the position of the first one that must be decoded or is another record."""
         current = b""
         for at in range(first, len(values)):
             value = values[at]
@@ -224,7 +225,10 @@ class TopicsBuilder:
         )
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """Changes the fields of a partition that the record has. Raises MetadataError for an invalid record."""
+        """Changes the fields of a partition that the record has.
+
+        Raises MetadataError for an invalid record.
+        """
         topic = self._topic(record.topic_id)
         old = topic.partition(record.partition_id)
         if old is None:
@@ -372,8 +376,8 @@ class TopicsBuilder:
 def _index_encoded(
     topic: _ChangedTopic, before: PartitionTable, replicas: ReplicaIndexBuilder, leaders: LeadersBuilder
 ) -> list[tuple[int, PartitionImage]]:
-    """Indexes the new partitions that are encoded, with one bit mask for each broker, and the encoded changes of
-    leaders. Returns all other changes in decoded form."""
+    """Indexes the new partitions that are encoded, with one bit mask for each broker, and the
+    encoded changes of leaders. Returns all other changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
     masks: defaultdict[int, int] = defaultdict(int)
     topic_id = topic.base.id

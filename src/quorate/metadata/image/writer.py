@@ -3,7 +3,7 @@ versions in which Kafka writes a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from quorate.metadata.errors import MetadataError
@@ -19,7 +19,7 @@ from quorate.metadata.features import (
     record_version,
 )
 from quorate.metadata.framing import decode_record, encode_record, frame
-from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration, UnknownTags
+from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration, Endpoint, UnknownTags
 from quorate.metadata.image.encoded import decoded
 from quorate.metadata.image.image import MetadataImage
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
@@ -123,26 +123,13 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
     if cordoned is not None and metadata_version < FIRST_CORDONED_DIRECTORIES:
         raise _lost("cordoned log directories of brokers", metadata_version)
     tags = dict(broker.unknown_tags)
-    make_endpoint, make_feature = RegisterBrokerRecord.BrokerEndpoint, RegisterBrokerRecord.BrokerFeature
     record = RegisterBrokerRecord(
         broker_id=broker.id,
         is_migrating_zk_broker=broker.is_migrating_zk_broker,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        end_points=[
-            _tagged(
-                make_endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol),
-                tags.get(f"endpoint {e.name}"),
-            )
-            for e in broker.listeners
-        ],
-        features=[
-            _tagged(
-                make_feature(name=name, min_supported_version=low, max_supported_version=high),
-                tags.get(f"feature {name}"),
-            )
-            for name, (low, high) in broker.features.items()
-        ],
+        end_points=_end_points(RegisterBrokerRecord.BrokerEndpoint, broker.listeners, tags),
+        features=_supported_features(RegisterBrokerRecord.BrokerFeature, broker.features, tags),
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -156,30 +143,36 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
 def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
     """The registration as a record."""
     tags = dict(controller.unknown_tags)
-    make_endpoint, make_feature = (
-        RegisterControllerRecord.ControllerEndpoint,
-        RegisterControllerRecord.ControllerFeature,
-    )
     record = RegisterControllerRecord(
         controller_id=controller.id,
         incarnation_id=controller.incarnation_id,
         zk_migration_ready=controller.zk_migration_ready,
-        end_points=[
-            _tagged(
-                make_endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol),
-                tags.get(f"endpoint {e.name}"),
-            )
-            for e in controller.listeners
-        ],
-        features=[
-            _tagged(
-                make_feature(name=name, min_supported_version=low, max_supported_version=high),
-                tags.get(f"feature {name}"),
-            )
-            for name, (low, high) in controller.features.items()
-        ],
+        end_points=_end_points(RegisterControllerRecord.ControllerEndpoint, controller.listeners, tags),
+        features=_supported_features(RegisterControllerRecord.ControllerFeature, controller.features, tags),
     )
     return _tagged(record, tags.get(""))
+
+
+def _end_points(make: Callable[..., T], listeners: Iterable[Endpoint], tags: Mapping[str, Any]) -> list[T]:
+    return [
+        _tagged(
+            make(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol),
+            tags.get(f"endpoint {e.name}"),
+        )
+        for e in listeners
+    ]
+
+
+def _supported_features(
+    make: Callable[..., T], features: Mapping[str, tuple[int, int]], tags: Mapping[str, Any]
+) -> list[T]:
+    return [
+        _tagged(
+            make(name=name, min_supported_version=low, max_supported_version=high),
+            tags.get(f"feature {name}"),
+        )
+        for name, (low, high) in features.items()
+    ]
 
 
 def partition_record(

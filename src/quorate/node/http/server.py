@@ -1,5 +1,5 @@
-"""The HTTP endpoint of a node, served by aiohttp: /metrics for Prometheus, /health for operators, and the probes
-/live and /ready for orchestrators.
+"""The HTTP endpoint of a node, served by aiohttp: /metrics for Prometheus, /health for operators,
+and the probes /live and /ready for orchestrators.
 
 aiohttp and prometheus_client together take a quarter of a second to import. So only nodes that set
 quorate.http.listen import this module, and they do so in a thread while the rest of the node starts.

@@ -68,8 +68,8 @@ def current_stage(
 def not_ready_reason(
     raft: RaftClient, broker: BrokerServer | None, node_id: int, *, is_controller: bool
 ) -> str | None:
-    """Why a running node must not get requests, or None: a broker must be unfenced, and a controller must be a
-    voter. Both must hear from the leader of the quorum."""
+    """Why a running node must not get requests, or None: a broker must be unfenced, and a
+    controller must be a voter. Both must hear from the leader of the quorum."""
     if not raft.hears_leader:
         return "no contact with the leader of the metadata quorum"
     if is_controller and node_id not in raft.voters.ids:

@@ -1,4 +1,5 @@
-"""Measures the event loop: how much later than asked a timer fires, and how much of its thread's time is idle.
+"""Measures the event loop: how much later than asked a timer fires, and how much of its thread's
+time is idle.
 
 Raft, heartbeats and clients share one loop, so a callback that runs for long delays all of them. The
 monitor sees every delay longer than its interval, and a shorter one with the probability that the two
@@ -90,8 +91,10 @@ class LoopLagMonitor:
         )
 
     def families(self) -> Iterator[Family]:
-        """The share of time in which the loop uses no CPU. Kafka has threads for the network and for requests,
-        where a node has one loop for both."""
+        """The share of time in which the loop uses no CPU.
+
+        Kafka has threads for the network and for requests, where a node has one loop for both.
+        """
         idle = max(0.0, 1.0 - self._busy_s.share(self._loop.time(), self._started_at))
         text = "Share of time in which the event loop uses no CPU, over the last 30 to 60 seconds."
         yield percent("server.KafkaRequestHandlerPool.RequestHandlerAvgIdlePercent", text, idle)

@@ -74,8 +74,8 @@ class MetricSources:
 
 
 def _raft_families(raft: RaftClient, *, is_controller: bool) -> Iterator[Family]:
-    """The metrics of Raft that the exporter's rules shape in their own way, and those that Kafka counts to the
-    controller."""
+    """The metrics of Raft that the exporter's rules shape in their own way, and those that Kafka
+    counts to the controller."""
     [state] = [str(metric.value) for metric in raft.metrics() if metric.name == "current-state"]
     yield gauge(
         "server.raft-metrics.current-state-info",

@@ -1,5 +1,6 @@
-"""The metrics of the process, with the names that Prometheus' own clients give them, and the bytes that it reads
-and writes (`LinuxIoMetricsCollector` in Kafka). They are read from /proc; a system without it has none.
+"""The metrics of the process, with the names that Prometheus' own clients give them, and the bytes
+that it reads and writes (`LinuxIoMetricsCollector` in Kafka). They are read from /proc; a system
+without it has none.
 """
 
 from __future__ import annotations

@@ -245,10 +245,11 @@ def _check_no_old_log(directory: Path) -> None:
         return
     shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
     raise FormatError(
-        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node "
-        f"that ran before ({METADATA_DIRECTORY}: {shown}), which the new node would take for its "
-        f"own. If that is another cluster's, or nobody needs it, move {directory / METADATA_DIRECTORY} away and format again; if "
-        f"it is this node's, restore {meta_properties.FILE_NAME} instead"
+        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a "
+        f"node that ran before ({METADATA_DIRECTORY}: {shown}), which the new node would take for "
+        "its own. If that is another cluster's, or nobody needs it, move "
+        f"{directory / METADATA_DIRECTORY} away and format again; if it is this node's, restore "
+        f"{meta_properties.FILE_NAME} instead"
     )
 
 

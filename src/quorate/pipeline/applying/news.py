@@ -45,8 +45,8 @@ class News:
     start: int
     end: int
     before: _Seen
-    """Those before the arrival. A table that is behind has them still to apply, but most tables were not affected by
-    them."""
+    """Those before the arrival. A table that is behind has them still to apply, but most tables
+    were not affected by them."""
     arrival: Arrival | None
     """The last ones, if this run has written them."""
     summary: Summary
@@ -68,8 +68,8 @@ class News:
         summary = Summary.joined([before.summary, *([] if arrival is None else [arrival.summary])])
         if not summary.resets(start) and not summary.is_complete:
             raise LakeError(
-                f"{lake.path(EVENTS)} has {summary.records} records of cluster {cluster} from offset {summary.first} to "
-                f"{summary.end - 1}: some are missing or doubled"
+                f"{lake.path(EVENTS)} has {summary.records} records of cluster {cluster} from "
+                f"offset {summary.first} to {summary.end - 1}: some are missing or doubled"
             )
         lake.seen[cluster] = _Seen(start, end, generation, summary)
         return cls(lake, cluster, start, end, before, arrival, summary)

@@ -1,4 +1,5 @@
-"""What is known of a range of the events without looking at them again: which types of records it has, and where."""
+"""What is known of a range of the events without looking at them again: which types of records it
+has, and where."""
 
 from __future__ import annotations
 
@@ -67,8 +68,10 @@ class Summary:
         return cls(last, counts, frozenset(headers), records, first, end)
 
     def resets(self, start: int) -> tuple[int, ...]:
-        """The last offsets of the snapshots that replace records which the lake has applied. `start` is the begin of the
-        range: the snapshot with which a lake begins replaces nothing."""
+        """The last offsets of the snapshots that replace records which the lake has applied.
+
+        `start` is the begin of the range: the snapshot with which a lake begins replaces nothing.
+        """
         found = sorted(self.headers)
         begins = start == 0 and bool(found) and self.first > found[0]
         return tuple(found[1:] if begins else found)

@@ -51,7 +51,10 @@ EVERYTHING: Final = Bounds()
 
 
 def parse_time(text: str) -> datetime:
-    """A time in ISO 8601, in UTC unless it names a zone. Raises ValueError, also for one outside of the calendar."""
+    """A time in ISO 8601, in UTC unless it names a zone.
+
+    Raises ValueError, also for one outside of the calendar.
+    """
     time = datetime.fromisoformat(text)
     try:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

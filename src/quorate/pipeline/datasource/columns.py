@@ -63,8 +63,13 @@ CORRUPT: Final = "corrupt"
 """The column that describes what could not be read. It is null in the row of a record."""
 
 UNTYPED_COLUMNS: Final = {
-    **LOG_COLUMNS, COMMITTED: "boolean", **ENTITY_COLUMNS, **ATTRIBUTION_COLUMNS, JSON: "string", CORRUPT: "string",
-}  # fmt: skip
+    **LOG_COLUMNS,
+    COMMITTED: "boolean",
+    **ENTITY_COLUMNS,
+    **ATTRIBUTION_COLUMNS,
+    JSON: "string",
+    CORRUPT: "string",
+}
 
 _RECORDS: Final[dict[str, type[Data]]] = {
     **{type_name(cls): cls for cls in RECORD_TYPES.values()},

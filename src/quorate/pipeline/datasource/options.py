@@ -41,7 +41,8 @@ from quorate.pipeline.directories.layout import SLICE_BYTES
 from quorate.pipeline.live.offsets import Start, StartingOffset, parse_starting_offset
 
 SNAPSHOTS: Final = ("all", "base", "resets", "latest", "none")
-"""`base` is the snapshot that replaces the deleted start of the log, `resets` that one and those before it."""
+"""`base` is the snapshot that replaces the deleted start of the log, `resets` that one and those
+before it."""
 
 CLIENT_PREFIX: Final = "kafka."
 HADOOP_PREFIX: Final = "hadoop."
@@ -167,7 +168,8 @@ def _time_ms(values: Mapping[str, str], name: str) -> int | None:
         return -((EPOCH - parse_time(text)) // MILLISECOND)
     except ValueError:
         raise ValueError(
-            f"option {name} is {text!r}, but must be a time such as 2026-11-21T09:20:54, in UTC unless it has a zone"
+            f"option {name} is {text!r}, but must be a time such as 2026-11-21T09:20:54, in UTC "
+            "unless it has a zone"
         ) from None
 
 

@@ -1,5 +1,6 @@
-"""The PySpark data source `quorate_metadata`, which reads the records of metadata logs in parallel, from
-directories or from a running quorum, as a table or as a stream. `quorate.pipeline.datasource.options` lists its options.
+"""The PySpark data source `quorate_metadata`, which reads the records of metadata logs in parallel,
+from directories or from a running quorum, as a table or as a stream.
+`quorate.pipeline.datasource.options` lists its options.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class MetadataLogSource(DataSource):
 
 
 class MetadataLogReader(DataSourceReader):
-    """Plans the tasks on the driver by names and sizes of files, or by the offsets of a quorum's log. The tasks
-    decode the records.
+    """Plans the tasks on the driver by names and sizes of files, or by the offsets of a quorum's log.
 
-    It has no `pushFilters`: Spark 4.1 keeps the reader that has the filters of one query for the next queries of
-    the same DataFrame, and for both sides of a union, whose rows would then be missing. What is read less of is
-    said by the options of a load, which hold for all of its queries.
+    The tasks decode the records.
+
+    It has no `pushFilters`: Spark 4.1 keeps the reader that has the filters of one query for the
+    next queries of the same DataFrame, and for both sides of a union, whose rows would then be
+    missing. What is read less of is said by the options of a load, which hold for all of its
+    queries.
     """
 
     def __init__(self, options: Options) -> None:

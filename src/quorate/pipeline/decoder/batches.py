@@ -137,8 +137,11 @@ def _offset_after(part: Slice, view: memoryview, position: int) -> int | None:
 
 
 def _checked(batch: Batch) -> Batch | Damage:
-    """The batch, or its damage if it has not one record for each of its offsets. Its checksum is correct, so it
-    was written like this, and the offsets of its records are not known."""
+    """The batch, or its damage if it has not one record for each of its offsets.
+
+    Its checksum is correct, so it was written like this, and the offsets of its records are not
+    known.
+    """
     offsets = batch.last_offset - batch.base_offset + 1
     if batch.records == offsets:
         return batch

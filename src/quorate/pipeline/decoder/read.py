@@ -307,8 +307,9 @@ class _Attribution:
 def _attribution(values: Values) -> _Attribution:
     """The attribution of all records of some batches (`metadata.changes`).
 
-    A NoOpRecord ends a change: its tagged fields are about the records since the beginning of the batch or since
-    the end of the change before. An AbortTransactionRecord ends a change, too, and has only a reason.
+    A NoOpRecord ends a change: its tagged fields are about the records since the beginning of the
+    batch or since the end of the change before. An AbortTransactionRecord ends a change, too, and
+    has only a reason.
     """
     kinds = values.data[np.minimum(values.at + 1, len(values.data) - 1)]
     ends = np.flatnonzero(np.isin(kinds, _ENDS) & (values.size >= _NO_OP_BYTES))

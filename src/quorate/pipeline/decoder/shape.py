@@ -16,7 +16,8 @@ from quorate.protocol.primitives import MAX_STRING_BYTES, read_uvarint
 from quorate.protocol.schema import Data, FieldSpec, Struct
 
 SIZES: Final = {
-    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "uuid": 16,
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8,
+    "uuid": 16,
 }  # fmt: skip
 """The size in bytes of each kind of fixed size."""
 

@@ -1,10 +1,11 @@
 """Finds out up to where a metadata log in files is known to be committed.
 
-A record is committed if a snapshot contains it. It also is if a majority of the voters have it, in the epoch in
-which the leader wrote it (Raft, section 5.4.2): each of these copies has a record of the epoch that its own
-`quorum-state` has, because a replica that has entered a later epoch may have got the record from a later leader,
-which does not commit it. The voters are those of the newest VotersRecord, or at kraft.version 0 those of
-`quorum-state`. A voter without others commits whatever it writes.
+A record is committed if a snapshot contains it. It also is if a majority of the voters have it, in
+the epoch in which the leader wrote it (Raft, section 5.4.2): each of these copies has a record of
+the epoch that its own `quorum-state` has, because a replica that has entered a later epoch may have
+got the record from a later leader, which does not commit it. The voters are those of the newest
+VotersRecord, or at kraft.version 0 those of `quorum-state`. A voter without others commits whatever
+it writes.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _witness(copy: Copy, files: Files) -> Witness | None:
 
 
 def _recorded_voters(folder: str) -> frozenset[Voter]:
-    """The voters of the newest VotersRecord in the log or the snapshots, for which local files are searched."""
+    """The voters of the newest VotersRecord in the log or the snapshots, for which local files are
+    searched."""
     record = None if is_remote(folder) else latest_voters([Path(folder)])
     if record is None:
         return frozenset()

@@ -1,11 +1,12 @@
 """Finds the copies of a metadata log below the given paths, and merges them so that each offset is read
 once.
 
-The copy with the most advanced end (epoch, then offset, as in an election) is read as far as it goes. Other
-copies give what it lacks: older segments and snapshots. If offsets are still missing between two copies, the log
-begins after them. A copy whose end was never committed may differ from
-the others there, so it is read only up to an offset at which both have the same leader epoch, because then
-everything before is equal too (Log Matching in Raft), or else up to its newest snapshot.
+The copy with the most advanced end (epoch, then offset, as in an election) is read as far as it
+goes. Other copies give what it lacks: older segments and snapshots. If offsets are still missing
+between two copies, the log begins after them. A copy whose end was never committed may differ from
+the others there, so it is read only up to an offset at which both have the same leader epoch,
+because then everything before is equal too (Log Matching in Raft), or else up to its newest
+snapshot.
 """
 
 from __future__ import annotations
@@ -220,7 +221,8 @@ def _epochs(place: str, files: Files) -> tuple[tuple[int, int], ...]:
 
 
 def _meta_properties(directory: str, files: Files) -> dict[str, str]:
-    """The file `meta.properties` of a log directory: the ids of cluster, node and directory, if it has them."""
+    """The file `meta.properties` of a log directory: the ids of cluster, node and directory, if it
+    has them."""
     try:
         lines = files.read(f"{directory}/{_META_PROPERTIES}").decode().splitlines()
     except (OSError, UnicodeDecodeError):

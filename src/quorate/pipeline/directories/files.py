@@ -1,7 +1,7 @@
 """Lists and reads files, on local disks and in any file system of Hadoop.
 
-A path without a scheme, or with `file:`, is local. All others (`hdfs://`, `s3a://`, `webhdfs://`, ...) are read
-through Hadoop's classes, see `quorate.pipeline.directories.hadoop`.
+A path without a scheme, or with `file:`, is local. All others (`hdfs://`, `s3a://`, `webhdfs://`,
+...) are read through Hadoop's classes, see `quorate.pipeline.directories.hadoop`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ class Files:
         return hadoop.open_file(path, self.hadoop) if is_remote(path) else _open_local(path)
 
     def view(self, path: str, start: int, end: int) -> memoryview:
-        """The bytes of a file up to `end`, or to the end of the file if that is -1. Those before `start` may be
-        zeros. A file that has been renamed for its deletion is still found. Raises OSError."""
+        """The bytes of a file up to `end`, or to the end of the file if that is -1.
+
+        Those before `start` may be zeros. A file that has been renamed for its deletion is still
+        found. Raises OSError.
+        """
         try:
             return self._view(path, start, end)
         except FileNotFoundError:
@@ -116,7 +119,10 @@ def _open_local(path: str) -> Iterator[Reader]:
 
 
 def _mapped(file: IO[bytes], end: int) -> memoryview:
-    """The bytes of a file up to `end`, in memory until the last view is gone. An empty file cannot be mapped."""
+    """The bytes of a file up to `end`, in memory until the last view is gone.
+
+    An empty file cannot be mapped.
+    """
     size = file.seek(0, 2)
     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     return memoryview(data)[: size if end < 0 else min(end, size)]

@@ -1,8 +1,9 @@
 """Lists and reads files through Hadoop's file systems, in a Java process beside this one.
 
-A Python worker of Spark cannot call the worker's own Java process. So the first call starts a small one, from the
-jars of Spark, which ends with this process. Its configuration is that of `HADOOP_CONF_DIR` and of the given
-properties, its class path Spark's jars, those that Spark has distributed, and `HADOOP_CLASSPATH`.
+A Python worker of Spark cannot call the worker's own Java process. So the first call starts a small
+one, from the jars of Spark, which ends with this process. Its configuration is that of
+`HADOOP_CONF_DIR` and of the given properties, its class path Spark's jars, those that Spark has
+distributed, and `HADOOP_CLASSPATH`.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def open_file(path: str, properties: Mapping[str, str]) -> Iterator[Callable[[in
 
 @contextmanager
 def fetched(path: str, start: int, end: int, properties: Mapping[str, str]) -> Iterator[IO[bytes]]:
-    """A temporary file with the bytes from `start` to `end` (or the end of the file, if that is -1) at the same
-    positions. It takes no space for those before `start`. Raises OSError."""
+    """A temporary file with the bytes from `start` to `end` (or the end of the file, if that is -1)
+    at the same positions. It takes no space for those before `start`. Raises OSError."""
     delete_left_over()
     with tempfile.NamedTemporaryFile(prefix=temporary_prefix()) as file, _errors(path):
         place, system = _find(path, properties)
@@ -136,8 +137,11 @@ def _find(path: str, properties: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 def _jvm() -> Any:
-    """The classes of the Java process that reads. It is the session's where this process has one, since PySpark
-    resolves the exceptions of every Java process in that of the session."""
+    """The classes of the Java process that reads.
+
+    It is the session's where this process has one, since PySpark resolves the exceptions of every
+    Java process in that of the session.
+    """
     context = SparkContext._active_spark_context
     if context is not None and context._jvm is not None:
         return context._jvm

@@ -1,6 +1,7 @@
 """Names of temporary files, which have parts of files that are not on a local disk.
 
-A process that is killed leaves its files. A later process on the machine deletes them, a day after the last write.
+A process that is killed leaves its files. A later process on the machine deletes them, a day after
+the last write.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Final
 
 _NAME: Final = re.compile(r"quorate-(\d+)-.*")
 _LEFT_S: Final = 86_400.0
-"""A file that was not written to for so long, and whose process does not exist, is left over. Processes of other
-containers may share the directory: that theirs is not seen here does not say that it has ended."""
+"""A file that was not written to for so long, and whose process does not exist, is left over.
+Processes of other containers may share the directory: that theirs is not seen here does not say
+that it has ended."""
 
 
 def temporary_prefix() -> str:

@@ -55,8 +55,10 @@ class SimulatedCluster:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, records: Sequence[Data], *, by: str | None = None, api: int = -1, why: str = "") -> None:
-        """Writes the records of a change, in several batches if they are many. `by` is the principal who asked
-        for it."""
+        """Writes the records of a change, in several batches if they are many.
+
+        `by` is the principal who asked for it.
+        """
         for start in range(0, len(records), BATCH_RECORDS):
             batch = list(records[start : start + BATCH_RECORDS])
             if by is not None or why:
@@ -398,7 +400,8 @@ class SimulatedCluster:
             made.append(r.RemoveDelegationTokenRecord(token_id=tokens[0]))
         made.append(
             r.DelegationTokenRecord(
-                owner=f"User:{user}", requester=f"User:{user}", renewers=[], token_id=f"token-{self._secrets}",
+                owner=f"User:{user}", requester=f"User:{user}", renewers=[],
+                token_id=f"token-{self._secrets}",
                 issue_timestamp=self.now_ms, max_timestamp=self.now_ms + 604_800_000,
                 expiration_timestamp=self.now_ms + 86_400_000,
             )

@@ -1,7 +1,8 @@
 """Repeats the beginning of a generated log, for logs of more records than can be simulated.
 
-A cycle ends with the deletion of all topics. Its repetition has the same batches with later offsets, epochs and times, and
-with other ids: topics of the same names are created anew. So it is valid after the cycle before it, too.
+A cycle ends with the deletion of all topics. Its repetition has the same batches with later
+offsets, epochs and times, and with other ids: topics of the same names are created anew. So it is
+valid after the cycle before it, too.
 """
 
 from __future__ import annotations

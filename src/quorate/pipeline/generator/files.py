@@ -20,7 +20,8 @@ from quorate.records.control import ControlRecordType, LeaderChangeMessage
 from quorate.records.varint import Buffer
 
 NODE: Final = 1
-"""The node whose directory is written. It is the only voter, so that all records are known to be committed."""
+"""The node whose directory is written. It is the only voter, so that all records are known to be
+committed."""
 
 
 class LogFiles:
@@ -71,7 +72,10 @@ class LogFiles:
         self._append(batch, now_ms)
 
     def _write_state(self) -> None:
-        """Writes `quorum-state`, as a node does at an election. Who reads the files meanwhile sees a whole one."""
+        """Writes `quorum-state`, as a node does at an election.
+
+        Who reads the files meanwhile sees a whole one.
+        """
         state: dict[str, object] = {
             "leaderId": NODE,
             "leaderEpoch": self.epoch,

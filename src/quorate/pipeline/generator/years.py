@@ -1,5 +1,5 @@
-"""What happens to a large cluster in its years: rolling upgrades, outages, reassignments, deletions, storms of
-configurations."""
+"""What happens to a large cluster in its years: rolling upgrades, outages, reassignments,
+deletions, storms of configurations."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ def generate(
     clean: bool = False,
     cycle: int | None = None,
 ) -> Written:
-    """Writes a node's directory with at least so many records. With `clean`, what the last snapshot but one
-    contains is deleted. With `cycle`, only about so many records are simulated, and are repeated without snapshots.
-    Raises FileExistsError, OSError."""
+    """Writes a node's directory with at least so many records.
+
+    With `clean`, what the last snapshot but one contains is deleted. With `cycle`, only about so
+    many records are simulated, and are repeated without snapshots. Raises FileExistsError, OSError.
+    """
     rng, size = Random(seed), size or Size()
     cluster_id = uuid_text(rng.randbytes(16))
     with LogFiles(folder, cluster_id, rng.randbytes(16), BEGIN_MS, segment_bytes) as files:

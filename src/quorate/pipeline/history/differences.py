@@ -24,7 +24,8 @@ _EMPTY_LIST: Final = "[]"
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """The steps at which a state of an entity begins or ends, with an element of each array for each of them."""
+    """The steps at which a state of an entity begins or ends, with an element of each array for
+    each of them."""
 
     key: Mapping[str, pa.Array]
     at: Mapping[str, pa.Array]

@@ -15,8 +15,11 @@ from quorate.pipeline.tables.expressions import whole
 
 
 def shared_key(entity: Entity) -> tuple[str, ...]:
-    """The columns of the key that every rule names, except rules for all entities. Entities that agree in these columns
-    are in one part, so that a step that names no others is needed in this part only."""
+    """The columns of the key that every rule names, except rules for all entities.
+
+    Entities that agree in these columns are in one part, so that a step that names no others is
+    needed in this part only.
+    """
     named = [set(rule.key) for rule in entity.rules if rule.key]
     return tuple([name for name in entity.key_names if all(name in names for names in named)])
 

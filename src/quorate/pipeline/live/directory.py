@@ -1,5 +1,5 @@
-"""Follows the committed log in directories that nodes write: finds out up to where it can be read, and plans the
-tasks for that. This runs on the driver.
+"""Follows the committed log in directories that nodes write: finds out up to where it can be read,
+and plans the tasks for that. This runs on the driver.
 
 Nothing in the directory of one of several controllers says up to where its log is committed, except its
 snapshots. With the directories of a majority, the stream reaches the newest records.
@@ -103,7 +103,10 @@ class DirectoryTail:
         return self._at(max(base, end), found)
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        """The tasks that read between two offsets. If the logs no longer have the start, one reads a snapshot."""
+        """The tasks that read between two offsets.
+
+        If the logs no longer have the start, one reads a snapshot.
+        """
         check_order(start, end)
         found = self._look()
         self._check(start, found)
@@ -142,6 +145,7 @@ class DirectoryTail:
         epoch = found.epoch_before(position.offset)
         if UNKNOWN_EPOCH not in (epoch, position.epoch) and position.offset > 0 and epoch != position.epoch:
             raise OffsetError(
-                f"the log in {', '.join(self._paths)} has another history than what was read: the record before "
-                f"offset {position.offset} is of epoch {epoch}, and not {position.epoch}"
+                f"the log in {', '.join(self._paths)} has another history than what was read: the "
+                f"record before offset {position.offset} is of epoch {epoch}, and not "
+                f"{position.epoch}"
             )

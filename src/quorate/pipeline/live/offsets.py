@@ -13,7 +13,8 @@ UNKNOWN_EPOCH: Final = -1
 
 
 class OffsetError(Exception):
-    """A stream cannot continue at its offset: the log does not have it, or it is the log of another cluster."""
+    """A stream cannot continue at its offset: the log does not have it, or it is the log of another
+    cluster."""
 
 
 @dataclass(frozen=True, slots=True)

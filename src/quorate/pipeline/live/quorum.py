@@ -1,7 +1,7 @@
 """A blocking client of the active controller of a quorum.
 
-It works through a change of the active controller: each request is repeated until `default.api.timeout.ms` has
-elapsed.
+It works through a change of the active controller: each request is repeated until
+`default.api.timeout.ms` has elapsed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Quorum:
             self.cluster_id = self._runner.run(MetadataObserver(self._admin).cluster_id())
             if cluster_id is not None and cluster_id != self.cluster_id:
                 raise OffsetError(
-                    f"the stream has read cluster {cluster_id}, but {controllers} is cluster {self.cluster_id}"
+                    f"the stream has read cluster {cluster_id}, but {controllers} is cluster "
+                    f"{self.cluster_id}"
                 )
         except BaseException:
             self._runner.close()

@@ -65,7 +65,8 @@ def read_range(
 
 
 def _complete_batches(quorum: Quorum, records: bytes, offset: int) -> tuple[memoryview, int, int]:
-    """The complete batches of a response to a Fetch of this offset, the offset after them, and their epoch."""
+    """The complete batches of a response to a Fetch of this offset, the offset after them, and
+    their epoch."""
     end, last_offset, epoch = 0, -1, UNKNOWN_EPOCH
     try:
         for header, _ in iter_batches(records):

@@ -1,8 +1,8 @@
 """The stream reader of the data source. It follows a quorum or directories, batch by batch.
 
-Spark 4.1 gives a Python stream neither the limits of a trigger nor the offset of its checkpoint before it asks for
-the newest offset. So the reader keeps its position itself, and takes it from the first call of `partitions`:
-after a restart, Spark plans the last batch again.
+Spark 4.1 gives a Python stream neither the limits of a trigger nor the offset of its checkpoint
+before it asks for the newest offset. So the reader keeps its position itself, and takes it from the
+first call of `partitions`: after a restart, Spark plans the last batch again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ else:
 
 
 class MetadataStreamReader(DataSourceStreamReader):
-    """Gives Spark the offsets of a stream and plans its tasks. Spark calls it in one process of the driver."""
+    """Gives Spark the offsets of a stream and plans its tasks.
+
+    Spark calls it in one process of the driver.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -93,6 +96,6 @@ class MetadataStreamReader(DataSourceStreamReader):
         offset before it told the offset of the checkpoint. It does so with the trigger `availableNow`."""
         if self._options.max_offsets is not None and start.offset != self._first().offset:
             raise OffsetError(
-                "option maxOffsetsPerTrigger does not work with the trigger availableNow, which reads all that "
-                "there is in one batch"
+                "option maxOffsetsPerTrigger does not work with the trigger availableNow, which "
+                "reads all that there is in one batch"
             )

@@ -57,10 +57,11 @@ class QuorumTail:
         return self._quorum.cluster_id
 
     def available(self, offset: int) -> tuple[int, int]:
-        """From where on the log can be read if the records from an offset on are wanted, and the high watermark.
+        """From where on the log can be read if the records from an offset on are wanted, and the
+        high watermark.
 
-        The first is the offset itself, or the end of a snapshot if the log no longer has it. Raises OffsetError
-        if the log ends before the offset.
+        The first is the offset itself, or the end of a snapshot if the log no longer has it. Raises
+        OffsetError if the log ends before the offset.
         """
         position = StreamOffset(offset, cluster_id=self.cluster_id)
         found = self._fetch_committed(position)
@@ -111,8 +112,8 @@ class QuorumTail:
         """The tasks that read between two offsets. If the log no longer has the start, the first one reads a
         snapshot.
 
-        A controller offers its snapshot also for offset 0 of a log that has all of its records. Such a log is read
-        instead (see `Fetched.needs_no_snapshot`).
+        A controller offers its snapshot also for offset 0 of a log that has all of its records.
+        Such a log is read instead (see `Fetched.needs_no_snapshot`).
         """
         check_order(start, end)
         check_order(start, replace(start, cluster_id=self._quorum.cluster_id))
@@ -155,8 +156,8 @@ class QuorumTail:
     def _at(self, end: int, base: StreamOffset, high_watermark: int, *, whole_batches: bool) -> StreamOffset:
         """The offset `end` with the epoch of the record before it.
 
-        With `whole_batches`, a batch that extends beyond `end` is left for later, or taken in if it is the first
-        after `base`.
+        With `whole_batches`, a batch that extends beyond `end` is left for later, or taken in if it
+        is the first after `base`.
         """
         cluster_id = self._quorum.cluster_id
         if end == 0:

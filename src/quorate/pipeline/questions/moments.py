@@ -102,7 +102,8 @@ def period_of(
     for moment in (since, until):
         if isinstance(moment, int) and moment < expired:
             raise LakeError(
-                f"offset {moment} of cluster {cluster} is before offset {expired}, up to which the events have expired"
+                f"offset {moment} of cluster {cluster} is before offset {expired}, up to which the "
+                "events have expired"
             )
     end = _complete_end(lake, cluster, entities)
     last = _offset_before(lake, cluster, until, end)

@@ -67,8 +67,9 @@ def step_end(unit: Unit, time: Column, end: Column) -> Column:
 
 
 def stepped(rows: DataFrame, keys: Sequence[str], period: Period, unit: Unit) -> DataFrame:
-    """States of a table with the steps in which they begin and end, `begins` and `ends`. The latter is null for a
-    state that does not end in the period.
+    """States of a table with the steps in which they begin and end, `begins` and `ends`.
+
+    The latter is null for a state that does not end in the period.
 
     Time may go back when the active controller changes. A state then does not begin before the one that it
     follows, so that there is one state of each entity in every step.

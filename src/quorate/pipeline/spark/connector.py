@@ -34,10 +34,11 @@ FAILOVER: Final[Mapping[str, str]] = {
 }
 """Options of a stream that is to follow a leader which was killed.
 
-Before each batch, Spark asks the leaders for their last offsets with Java's admin client. If it asks while the
-metadata still names the killed broker, that client binds the request to this broker until the API timeout, 60 s by
-default, though another broker leads within a second. Spark then asks anew. The timeouts also apply to the consumers
-of the tasks, so they are longer than the 9 s after which Apache Kafka fences a broker that was killed.
+Before each batch, Spark asks the leaders for their last offsets with Java's admin client. If it
+asks while the metadata still names the killed broker, that client binds the request to this broker
+until the API timeout, 60 s by default, though another broker leads within a second. Spark then asks
+anew. The timeouts also apply to the consumers of the tasks, so they are longer than the 9 s after
+which Apache Kafka fences a broker that was killed.
 """
 
 LARGEST_FIELD: Final = 64 << 20

@@ -19,8 +19,8 @@ DELTA: Final = Jars(
 )
 
 RETAIN_HOURS: Final = 168
-"""How long files are kept that no table refers to any more. A question that has begun before reads them. Delta deletes
-younger ones only if it is asked to trust the caller."""
+"""How long files are kept that no table refers to any more. A question that has begun before reads
+them. Delta deletes younger ones only if it is asked to trust the caller."""
 
 DELTA_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -36,8 +36,11 @@ class DeltaVersionError(Exception):
 
 
 def require_delta(session: Any) -> None:
-    """Raises DeltaVersionError unless a session has Delta's release VERSION or another patch of it. Commits call
-    constructors of Delta's own classes, whose parameters change from one release to the next."""
+    """Raises DeltaVersionError unless a session has Delta's release VERSION or another patch of it.
+
+    Commits call constructors of Delta's own classes, whose parameters change from one release to
+    the next.
+    """
     try:
         version = str(session._jvm.io.delta.package.VERSION())
         found = f"Delta {version}"
@@ -45,5 +48,6 @@ def require_delta(session: Any) -> None:
         version, found = "", "no Delta"
     if version.rpartition(".")[0] != VERSION.rpartition(".")[0]:
         raise DeltaVersionError(
-            f"the Spark session has {found}, but tables are written with Delta {VERSION}: use the jars of {PACKAGE}"
+            f"the Spark session has {found}, but tables are written with Delta {VERSION}: use the "
+            f"jars of {PACKAGE}"
         )

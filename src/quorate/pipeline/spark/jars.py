@@ -14,8 +14,8 @@ class Jars:
     """The jars of a library."""
 
     variable: str
-    """The environment variable that may name a directory with them. Without it, Spark gets them from Maven once
-    and keeps them in Ivy's cache."""
+    """The environment variable that may name a directory with them. Without it, Spark gets them
+    from Maven once and keeps them in Ivy's cache."""
     packages: tuple[str, ...]
     """Their Maven coordinates. Ivy adds what they depend on."""
     needed: tuple[str, ...]

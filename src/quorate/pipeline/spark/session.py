@@ -20,8 +20,9 @@ SHORT_JOB = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LONG_JOB = "-XX:+UseParallelGC"
 
 CODE_CACHE: Final = "-XX:ReservedCodeCacheSize=512m"
-"""The address space for compiled code. By default, the first compiler alone gets 48 MB, which the tables of a first run
-have filled, and a JVM without room ends the query with `Out of space in CodeCache`."""
+"""The address space for compiled code. By default, the first compiler alone gets 48 MB, which the
+tables of a first run have filled, and a JVM without room ends the query with `Out of space in
+CodeCache`."""
 
 
 def java_options(*, long: bool = False) -> str:
@@ -54,8 +55,9 @@ def local_session(
 
 
 def session_of(builder: SparkSession.Builder, *, lake: bool, topics: bool) -> SparkSession:
-    """Returns the session of this process, or the one of a builder with what the data source, lakes and topics
-    need, and registers the data source. The workers run the Python of `PYSPARK_PYTHON`, or this one."""
+    """Returns the session of this process, or the one of a builder with what the data source, lakes
+    and topics need, and registers the data source. The workers run the Python of `PYSPARK_PYTHON`,
+    or this one."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     libraries = [library for library, wanted in ((DELTA, lake), (CONNECTOR, topics)) if wanted]

@@ -1,4 +1,5 @@
-"""The files of a Delta table, and transactions that add and remove some, by Delta's own classes in the JVM."""
+"""The files of a Delta table, and transactions that add and remove some, by Delta's own classes in
+the JVM."""
 
 from __future__ import annotations
 
@@ -28,12 +29,18 @@ class UnreadableFilesError(ValueError):
 
 
 class Transaction:
-    """A transaction of a table, on the state that the table has when it begins. What others commit meanwhile is noticed
-    at the commit, if it is of the same application or removes the same files."""
+    """A transaction of a table, on the state that the table has when it begins.
+
+    What others commit meanwhile is noticed at the commit, if it is of the same application or
+    removes the same files.
+    """
 
     def __init__(self, spark: SparkSession, path: str, application: str | None = None) -> None:
-        """`path` is the directory of the table. With an application, the commit sets its progress, and its rows count as
-        new. Without one, the commit changes no progress, and readers of the table's changes see no change."""
+        """`path` is the directory of the table.
+
+        With an application, the commit sets its progress, and its rows count as new. Without one,
+        the commit changes no progress, and readers of the table's changes see no change.
+        """
         self._spark = spark
         self._path = path
         jvm: Any = spark._jvm
@@ -81,8 +88,10 @@ class Transaction:
     def commit(
         self, added: Iterable[DataFile], removed: Iterable[DataFile], text: str, version: int = 0
     ) -> int:
-        """Adds and removes files, and sets the version of the application, in one step. Returns the version of the
-        table."""
+        """Adds and removes files, and sets the version of the application, in one step.
+
+        Returns the version of the table.
+        """
         actions = self._jvm.java.util.ArrayList()
         new_rows = bool(self.application)
         if new_rows:
@@ -130,8 +139,10 @@ def files_of(spark: SparkSession, snapshot: Any, cluster: str, where: str = "tru
 
 
 def commit_of(snapshot: Any) -> tuple[int, int]:
-    """The number of the last commit of a state, -1 if there is none, and the time of its file. A commit that was lost and
-    made again has another time."""
+    """The number of the last commit of a state, -1 if there is none, and the time of its file.
+
+    A commit that was lost and made again has another time.
+    """
     version = int(snapshot.version())
     return version, int(snapshot.logSegment().lastCommitFileModificationTimestamp()) if version >= 0 else 0
 

@@ -1,10 +1,12 @@
-"""Writes Arrow tables as the Parquet files of a Delta table, and reads them, on local disks and in Hadoop's file systems.
+"""Writes Arrow tables as the Parquet files of a Delta table, and reads them, on local disks and in
+Hadoop's file systems.
 
-A file that no commit refers to, because a run was killed or a task was repeated, is not read. `quorate-pipeline
-compact` deletes it.
+A file that no commit refers to, because a run was killed or a task was repeated, is not read.
+`quorate-pipeline compact` deletes it.
 
-Spark writes some files, too: those of older releases, of schema steps, and where records are taken back or expire. Its
-times are INT96 without a zone, and its files have the column `cluster`, which those of this module lack.
+Spark writes some files, too: those of older releases, of schema steps, and where records are taken
+back or expire. Its times are INT96 without a zone, and its files have the column `cluster`, which
+those of this module lack.
 """
 
 from __future__ import annotations
@@ -110,7 +112,10 @@ def _now_ms() -> int:
 
 
 class DataFileWriter:
-    """Writes one file. It is durable when `close` returns. Its block leaves no file if it ends before that."""
+    """Writes one file.
+
+    It is durable when `close` returns. Its block leaves no file if it ends before that.
+    """
 
     def __init__(self, place: Place, schema: pa.Schema) -> None:
         self._place = place

@@ -27,14 +27,16 @@ _COLUMNS: Final = ("offset", "cluster_id", "epoch", "timestamp", "snapshot")
 def take_back_divergence(
     lake: Lake, source: Source, cluster: str, extent: Extent, report: Report
 ) -> Progress:
-    """Takes back what the source does not have, and returns the progress from which it continues. Raises LakeError if it is
-    another log."""
+    """Takes back what the source does not have, and returns the progress from which it continues.
+
+    Raises LakeError if it is another log.
+    """
     progress = lake.progress(EVENTS, cluster)
     ahead = max([lake.applied(name, cluster) for name in ENTITIES])
     if ahead > progress.end:
         report(
-            f"{cluster}: {lake.path(EVENTS)} has lost commits: what is computed from the records {progress.end} to "
-            f"{ahead - 1} is taken back"
+            f"{cluster}: {lake.path(EVENTS)} has lost commits: what is computed from the records "
+            f"{progress.end} to {ahead - 1} is taken back"
         )
         progress = _take_back(lake, cluster, progress.end)
     if progress.end == 0:
@@ -103,15 +105,17 @@ def _agree(source: Source, applied: Record | None) -> bool:
 
 
 def _first_difference(lake: Lake, source: Source, cluster: str, last: int) -> int:
-    """The first offset that must be taken back. Raises LakeError if the logs have nothing in common, or if the
-    records there were committed."""
+    """The first offset that must be taken back.
+
+    Raises LakeError if the logs have nothing in common, or if the records there were committed.
+    """
     events = lake.read(EVENTS, cluster).where(f.col("snapshot").isNull())
     low: int = events.agg(f.min("offset")).collect()[0][0]
     high = last
     if not _agree(source, _record(lake, cluster, low)):
         raise LakeError(
-            f"the log differs from what the lake has applied of cluster {cluster} from offset {low} on: it was "
-            "formatted anew"
+            f"the log differs from what the lake has applied of cluster {cluster} from offset {low} "
+            "on: it was formatted anew"
         )
     while high - low > 1:
         middle = (low + high) // 2
@@ -122,9 +126,9 @@ def _first_difference(lake: Lake, source: Source, cluster: str, last: int) -> in
     expired = lake.expired(cluster)
     if high <= expired:
         raise LakeError(
-            f"the log differs from what the lake has applied of cluster {cluster} from offset {high} on, perhaps from "
-            f"an earlier one: the events before offset {expired} have expired, so what to take back is not known. "
-            "Begin a new lake"
+            f"the log differs from what the lake has applied of cluster {cluster} from offset "
+            f"{high} on, perhaps from an earlier one: the events before offset {expired} have "
+            "expired, so what to take back is not known. Begin a new lake"
         )
     before, kind = events.where(f.col("offset") < high), f.col("type")
     row = before.agg(

@@ -48,8 +48,8 @@ MARKER_COLUMNS: Final = "offset,type,snapshot"
 """The option `columns` of the data source with which they are read."""
 
 QUORUM: Final = ("LEADER_CHANGE", "KRAFT_VOTERS")
-"""The records of the quorum itself. They do not expire: there are few of them, and who the voters and the active
-controller are at any time is in the last ones before it."""
+"""The records of the quorum itself. They do not expire: there are few of them, and who the voters
+and the active controller are at any time is in the last ones before it."""
 
 _SECRETS: Final = frozenset({"salt", "stored_key", "server_key"})
 _HIDDEN: Final = "[hidden]"

@@ -1,7 +1,8 @@
 """What the declarations of entities compute from records: small functions of columns, evaluated by Arrow.
 
-An expression is a path or a function of expressions. A path names a column of the table `events`, a field of its
-struct columns (`partition_record.leader`), or a field of the element of a list (`each.voter_id`).
+An expression is a path or a function of expressions. A path names a column of the table `events`, a
+field of its struct columns (`partition_record.leader`), or a field of the element of a list
+(`each.voter_id`).
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def first_of(*of: Expression) -> Function:
 
 
 def named(of: Expression, names: Mapping[Any, Any] | type[IntEnum], *, others: bool = False) -> Function:
-    """The names of codes. The others are null, or with `others` the code in decimal: a newer release added them."""
+    """The names of codes.
+
+    The others are null, or with `others` the code in decimal: a newer release added them.
+    """
     known = {int(code): code.name for code in names} if isinstance(names, type) else dict(names)
 
     def apply(found: Any) -> Any:
@@ -123,7 +127,8 @@ def named(of: Expression, names: Mapping[Any, Any] | type[IntEnum], *, others: b
 
 
 def time_of(of: Expression) -> Function:
-    """The time of milliseconds since 1970, or null if no calendar has it: multiplied, it would be another time."""
+    """The time of milliseconds since 1970, or null if no calendar has it: multiplied, it would be
+    another time."""
 
     def apply(found: Any) -> Any:
         ms = pc.cast(found, pa.int64())

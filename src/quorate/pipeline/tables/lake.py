@@ -128,7 +128,10 @@ class Lake:
             )
 
     def clusters(self) -> list[str]:
-        """The names of the clusters in the lake. Raises LakeError if the events of one have another schema."""
+        """The names of the clusters in the lake.
+
+        Raises LakeError if the events of one have another schema.
+        """
         found = self.schemas(EVENTS)
         for cluster, schema in sorted(found.items()):
             if schema != SCHEMA:
@@ -215,7 +218,10 @@ class Lake:
         return Place(self.path(table), cluster, statistics(table), properties)
 
     def begin(self, table: str, cluster: str, expected: Progress, schema: int = SCHEMA) -> Transaction:
-        """Begins a transaction of a table. Raises LakeConflictError if its progress is not the expected one."""
+        """Begins a transaction of a table.
+
+        Raises LakeConflictError if its progress is not the expected one.
+        """
         name = application(cluster, schema)
         found = Transaction(self.spark, self.path(table), name)
         known = self._known.get(table)
@@ -238,10 +244,13 @@ class Lake:
         changes: Changes,
         progress: Progress,
     ) -> tuple[int, int] | None:
-        """Adds and removes files of a cluster, and sets the progress, in one commit. Returns its number and the time of
-        its file; None if others have committed to the table since the transaction began, such as `compact` or a run of
-        another cluster: what was known of the files is old then. Raises LakeConflictError if another run has written to
-        the same cluster."""
+        """Adds and removes files of a cluster, and sets the progress, in one commit.
+
+        Returns its number and the time of its file; None if others have committed to the table
+        since the transaction began, such as `compact` or a run of another cluster: what was known
+        of the files is old then. Raises LakeConflictError if another run has written to the same
+        cluster.
+        """
         try:
             with conflicts():
                 if transaction.version < 0 or self.schemas(table).get(cluster) != SCHEMA:
@@ -303,8 +312,10 @@ class Lake:
 
     @contextmanager
     def committing(self, table: str) -> Iterator[None]:
-        """Meanwhile, a command of Spark commits to a table, and no other process does. Raises LakeConflictError where
-        Delta raises one of its errors about concurrent commits."""
+        """Meanwhile, a command of Spark commits to a table, and no other process does.
+
+        Raises LakeConflictError where Delta raises one of its errors about concurrent commits.
+        """
         with conflicts(), commit_lock(self.spark, self.path(table)):
             yield
 

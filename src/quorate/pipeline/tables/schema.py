@@ -1,10 +1,12 @@
 """The versions of the tables' schema, and the steps from each version to the next.
 
-A commit of a table names the schema in which it has written the rows of a cluster. Where that is an older one,
-`migrate` performs the declared steps, table by table. A step that is interrupted is performed again.
+A commit of a table names the schema in which it has written the rows of a cluster. Where that is an
+older one, `migrate` performs the declared steps, table by table. A step that is interrupted is
+performed again.
 
-A table that a step rebuilds has no progress in the new schema. So it is computed from the events like a table that
-is new. A table that a step fills gets further columns, whose values are computed from the others.
+A table that a step rebuilds has no progress in the new schema. So it is computed from the events
+like a table that is new. A table that a step fills gets further columns, whose values are computed
+from the others.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ assert [step.schema for step in MIGRATIONS] == list(range(2, SCHEMA + 1))
 
 
 def outdated(lake: Lake) -> dict[str, int]:
-    """The clusters with tables in an older schema, and the oldest one. Raises LakeError if a newer release has
-    written a table."""
+    """The clusters with tables in an older schema, and the oldest one.
+
+    Raises LakeError if a newer release has written a table.
+    """
     found: dict[str, int] = {}
     for table in (EVENTS, *ENTITIES):
         for cluster, schema in known_schemas(lake, table).items():
@@ -51,8 +55,11 @@ def outdated(lake: Lake) -> dict[str, int]:
 
 
 def known_schemas(lake: Lake, table: str) -> dict[str, int]:
-    """For each cluster in a table, the newest schema in which its rows were written. Raises LakeError if a newer
-    release has written them: this one does not know all of their columns."""
+    """For each cluster in a table, the newest schema in which its rows were written.
+
+    Raises LakeError if a newer release has written them: this one does not know all of their
+    columns.
+    """
     found = lake.schemas(table)
     newest = max(found.values(), default=SCHEMA)
     if newest > SCHEMA:
@@ -64,8 +71,10 @@ def known_schemas(lake: Lake, table: str) -> dict[str, int]:
 
 
 def migrate(lake: Lake, report: Report, steps: Sequence[Migration] = MIGRATIONS) -> list[str]:
-    """Brings the tables of all clusters to the current schema, except those that are to be rebuilt. Returns the
-    clusters of which tables are to be computed anew."""
+    """Brings the tables of all clusters to the current schema, except those that are to be rebuilt.
+
+    Returns the clusters of which tables are to be computed anew.
+    """
     found = outdated(lake)
     for cluster, schema in found.items():
         for step in steps[schema - 1 :]:

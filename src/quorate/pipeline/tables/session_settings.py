@@ -16,7 +16,8 @@ LITTLE_WORK: Final[Mapping[str, str]] = {
     # One task for each step, and one file for each commit.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # What filters follow from others takes long to find out in plans with many columns, and saves nothing here.
+    # What filters follow from others takes long to find out in plans with many columns, and saves
+    # nothing here.
     "spark.sql.constraintPropagation.enabled": "false",
 }
 """For queries of which the preparation takes most of the time."""
@@ -28,7 +29,10 @@ _before: Final[dict[tuple[int, str], tuple[int, str | None]]] = {}
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Sets properties of a session for a while. If several threads set the same ones, the last one sets them back."""
+    """Sets properties of a session for a while.
+
+    If several threads set the same ones, the last one sets them back.
+    """
     for name, value in wanted.items():
         with _lock:
             users, old = _before.get((id(spark), name)) or (0, spark.conf.get(name, None))

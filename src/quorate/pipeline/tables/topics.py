@@ -49,8 +49,10 @@ _SHARED: Final = {
 
 
 def _directories(found: Any, replicas: Any) -> Any:
-    """The directory of each replica. Without directories, or if all of them are MIGRATING, each replica has the directory
-    MIGRATING."""
+    """The directory of each replica.
+
+    Without directories, or if all of them are MIGRATING, each replica has the directory MIGRATING.
+    """
     assigned = np.zeros(len(found), np.bool_)
     others = pc.not_equal(pc.list_flatten(found), _NO_DIRECTORY).to_numpy(zero_copy_only=False)
     assigned[pc.list_parent_indices(found).to_numpy()[others]] = True

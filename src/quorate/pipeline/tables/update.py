@@ -51,8 +51,9 @@ CHUNK: Final = 5_000_000
 needs and the work that a kill loses."""
 
 ADVANCE_AFTER: Final = 100_000
-"""A table that no record affects is left alone for so many records, because a commit costs more than to look at
-the types of these records again. Then it gets an empty commit, so that a run does not look at ever more of them."""
+"""A table that no record affects is left alone for so many records, because a commit costs more
+than to look at the types of these records again. Then it gets an empty commit, so that a run does
+not look at ever more of them."""
 
 _ATTEMPTS: Final = 5
 _THREADS: Final = 3
@@ -196,8 +197,9 @@ def catch_up(
     lost = [name for name, found in behind.items() if found.end < expired]
     if lost:
         raise LakeError(
-            f"{', '.join(lost)} of cluster {cluster} in {lake.folder} have lost commits, and events before offset "
-            f"{expired}, from which they would be computed again, have expired: restore these tables"
+            f"{', '.join(lost)} of cluster {cluster} in {lake.folder} have lost commits, and events "
+            f"before offset {expired}, from which they would be computed again, have expired: "
+            "restore these tables"
         )
     with settings(lake.spark, LITTLE_WORK):
         news = News.of(lake, cluster, min([found.end for found in behind.values()]), to, arrival)

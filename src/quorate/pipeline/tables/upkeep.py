@@ -1,4 +1,5 @@
-"""Keeps a lake small and fast: joins small files, deletes files that no table refers to, and expires events."""
+"""Keeps a lake small and fast: joins small files, deletes files that no table refers to, and
+expires events."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ SMALL_FILE_BYTES: Final = 128 << 20
 """Files below this size are joined."""
 
 _IS_ENDED: Final = "coalesce(get_json_object(stats, '$.nullCount.valid_to_offset'), '1') = '0'"
-"""Whether a file has states that have ended only. They are not joined with others, which later runs replace."""
+"""Whether a file has states that have ended only. They are not joined with others, which later runs
+replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,8 @@ def files(lake: Lake, others: Iterable[str] = ()) -> Iterator[Files]:
 
 
 def _join(lake: Lake, table: str) -> None:
-    """Joins the small files of a table of metadata: those of present states, and those of states that have ended.
-    Raises LakeError if a newer release has written the table."""
+    """Joins the small files of a table of metadata: those of current states, and those of states
+    that have ended. Raises LakeError if a newer release has written the table."""
     schema = EVENT_SCHEMA if table == EVENTS else history_schema(ENTITIES[table])
     order = statistics(table)[0]
     for cluster in known_schemas(lake, table):
@@ -104,8 +106,11 @@ def _grouped(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 
 def compact(lake: Lake, table: str, retain_hours: float) -> None:
-    """Joins the small files of a table, and deletes those that it has not referred to for some time. Raises
-    LakeConflictError if a run rewrites the same files, and LakeError if a newer release has written the table."""
+    """Joins the small files of a table, and deletes those that it has not referred to for some time.
+
+    Raises LakeConflictError if a run rewrites the same files, and LakeError if a newer release has
+    written the table.
+    """
     place = f"delta.`{lake.path(table)}`"
     if table in (EVENTS, *ENTITIES):
         with conflicts():
@@ -139,8 +144,11 @@ class Expiry:
 
 
 def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
-    """The events before the first one that is not older than a time. The last event is always kept, because a run
-    compares it with the log. Raises LakeError if the lake has no events of the cluster."""
+    """The events before the first one that is not older than a time.
+
+    The last event is always kept, because a run compares it with the log. Raises LakeError if the
+    lake has no events of the cluster.
+    """
     events = lake.read(EVENTS, cluster).where(~f.col("type").isin(*QUORUM))
     end = lake.applied(EVENTS, cluster)
     if end == 0:
@@ -152,7 +160,10 @@ def older_than(lake: Lake, cluster: str, time: datetime) -> Expiry:
 
 
 def expire(lake: Lake, expiry: Expiry, report: Report) -> None:
-    """Removes these events. All other tables are brought up to date before, and keep their rows: the state at any
-    offset stays what it was."""
+    """Removes these events.
+
+    All other tables are brought up to date before, and keep their rows: the state at any offset
+    stays what it was.
+    """
     catch_up(lake, expiry.cluster, report, every=True)
     lake.expire(expiry.cluster, expiry.offset)

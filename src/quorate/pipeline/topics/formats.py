@@ -36,8 +36,11 @@ class Format(Protocol):
         ...
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """The rows with two more columns. `decoded` is their decoded value, null if the record has none. `reason` says
-        why the value does not decode, or is null."""
+        """The rows with two more columns.
+
+        `decoded` is their decoded value, null if the record has none. `reason` says why the value
+        does not decode, or is null.
+        """
         ...
 
 
@@ -107,15 +110,16 @@ def _parse(text: Column, fields: Sequence[StructField]) -> Column:
 class AvroFormat:
     """Avro's binary encoding of a record, without a header.
 
-    The first schema gives the columns. A value that it does not decode is tried with the others: earlier schemas of
-    the same topic, which Avro's rules of schema resolution turn into the first one.
+    The first schema gives the columns. A value that it does not decode is tried with the others:
+    earlier schemas of the same topic, which Avro's rules of schema resolution turn into the first
+    one.
     """
 
     has_poison = True
 
     def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
-        # Spark decodes a damaged value into a struct of nulls. The wrapper, which takes no byte, tells it apart from a
-        # record whose fields are null.
+        # Spark decodes a damaged value into a struct of nulls. The wrapper, which takes no byte,
+        # tells it apart from a record whose fields are null.
         self._schemas = [
             json.dumps({"type": "record", "name": _WRAPPER, "fields": [{"name": _WRAPPER, "type": schema}]})
             for schema in schemas

@@ -1,8 +1,8 @@
 """Keeps topics as tables: plans batches of records, applies them and confirms them, round by round.
 
-A batch counts as confirmed if the topic still has its id after the batch was applied. Otherwise the topic was
-deleted meanwhile, and perhaps created anew, so that the batch may have records of another topic under the same
-name. It is taken back.
+A batch counts as confirmed if the topic still has its id after the batch was applied. Otherwise the
+topic was deleted meanwhile, and perhaps created anew, so that the batch may have records of another
+topic under the same name. It is taken back.
 """
 
 from __future__ import annotations
@@ -100,8 +100,10 @@ class Keeper:
         """The partitions that could not be read in the last round, and why."""
 
     def round(self) -> bool:
-        """Confirms what the last round has applied, and applies the next batch of each topic. Returns False if
-        there was nothing to do."""
+        """Confirms what the last round has applied, and applies the next batch of each topic.
+
+        Returns False if there was nothing to do.
+        """
         topics = self._brokers.topics(self._matches)
         extents = self._brokers.extents(topics.values())
         self.unreadable, self._outdated = extents.unreadable, False
@@ -124,8 +126,8 @@ class Keeper:
         return bool(changed or pending or self._outdated)
 
     def _changes_next_round(self, position: Position) -> bool:
-        """Whether a batch could not be read because the topic was deleted, or records of the batch were. The next
-        round takes the batch back, or leaves these records out."""
+        """Whether a batch could not be read because the topic was deleted, or records of the batch
+        were. The next round takes the batch back, or leaves these records out."""
         topic = self._brokers.topics(self._matches).get(position.topic_id)
         if topic is None:
             return True
@@ -140,7 +142,8 @@ class Keeper:
     def _settled(
         self, topics: Mapping[str, Topic], extents: Mapping[TopicPartition, Extent]
     ) -> Iterable[Position]:
-        """Confirms the batches that were applied, and takes back those of topics that do not exist any more."""
+        """Confirms the batches that were applied, and takes back those of topics that do not exist
+        any more."""
         for position in self._positions.known.values():
             if not position.pending or not self._matches(position.topic):
                 continue
@@ -184,17 +187,18 @@ class Keeper:
         return planned
 
     def _ends_before(self, position: Position, found: Mapping[int, Extent]) -> bool:
-        """Whether a topic has fewer records than the lake has of it, because these are the offsets of another topic
-        that was created under its name meanwhile. Raises TopicError if there is no other topic."""
+        """Whether a topic has fewer records than the lake has of it, because these are the offsets
+        of another topic that was created under its name meanwhile. Raises TopicError if there is no
+        other topic."""
         short = {
             number: extent for number, extent in found.items() if position.starts.get(number, 0) > extent.end
         }
         if short and position.topic_id in self._brokers.topics(self._matches):
             number, extent = next(iter(short.items()))
             raise TopicError(
-                f"{position.topic}-{number} ends at offset {extent.end}, but the lake has its records up to "
-                f"{position.starts[number] - 1}: the brokers have lost records. Delete and create the topic, so that "
-                "new records are told apart"
+                f"{position.topic}-{number} ends at offset {extent.end}, but the lake has its "
+                f"records up to {position.starts[number] - 1}: the brokers have lost records. "
+                "Delete and create the topic, so that new records are told apart"
             )
         return bool(short)
 
@@ -228,8 +232,8 @@ class Keeper:
         for number, at in position.starts.items():
             if starts.get(number, 0) > at:
                 self._report(
-                    f"{position.topic}-{number}: offsets {at} to {starts[number] - 1} were deleted before they were "
-                    "read"
+                    f"{position.topic}-{number}: offsets {at} to {starts[number] - 1} were deleted "
+                    "before they were read"
                 )
 
     def _apply(self, position: Position) -> Exception | None:
@@ -251,14 +255,18 @@ class Keeper:
         rate = position.offsets / max(elapsed, 1e-3)
         where = ", ".join([f"{p}: {start} to {end - 1}" for p, (start, end) in position.ranges.items()][:3])
         more = ", ..." if len(position.ranges) > 3 else ""
-        text = f"{position.topic}: {position.offsets:,} offsets ({where}{more}) in {elapsed:.1f} s, {rate:,.0f} a second"
+        text = (
+            f"{position.topic}: {position.offsets:,} offsets ({where}{more}) in {elapsed:.1f} s, "
+            f"{rate:,.0f} a second"
+        )
         left = self._lag.get(position.topic_id, 0)
         return f"{text}; {left:,} left, {left / rate:,.0f} s" if left else text
 
 
 def keep(keeper: Keeper, report: Report, *, follow: bool = False, interval_s: float = 5.0) -> None:
-    """Brings the tables up to date, once or until it is interrupted. While it follows, it waits for brokers that
-    do not answer.
+    """Brings the tables up to date, once or until it is interrupted.
+
+    While it follows, it waits for brokers that do not answer.
 
     Raises LakeError, TopicError, KafkaError and NetError.
     """

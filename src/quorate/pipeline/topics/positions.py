@@ -1,8 +1,9 @@
 """The table of positions: which offsets of a topic the lake has, and which ones it is about to have.
 
-A batch is first planned, which this table records, then applied to the tables of records, then confirmed here. A
-run that ends in between leaves a planned batch, of which the next run applies what is missing. Delta's
-transactions make this happen once: each table keeps the number of the last batch of each topic.
+A batch is first planned, which this table records, then applied to the tables of records, then
+confirmed here. A run that ends in between leaves a planned batch, of which the next run applies
+what is missing. Delta's transactions make this happen once: each table keeps the number of the last
+batch of each topic.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Position:
     ends: Mapping[int, int] = field(default_factory=dict)
     """The end of the planned batch in each partition."""
     lost: Mapping[int, int] = field(default_factory=dict)
-    """How many offsets of each partition were deleted before they were read, of the partitions that have some."""
+    """How many offsets of each partition were deleted before they were read, of the partitions that
+    have some."""
 
     @property
     def pending(self) -> bool:

@@ -23,7 +23,8 @@ from quorate.pipeline.tables.lake import LakeError
 
 
 def read_json_schema(path: Path) -> StructType:
-    """The columns of a JSON object, in Spark's notation: `id BIGINT, name STRING`, or Spark's JSON of a schema.
+    """The columns of a JSON object, in Spark's notation: `id BIGINT, name STRING`, or Spark's JSON
+    of a schema.
 
     Raises ValueError. Needs a Spark session.
     """
@@ -55,14 +56,17 @@ _WIDER: Final[dict[DataType, tuple[DataType, ...]]] = {
     IntegerType(): (LongType(), DoubleType()),
     FloatType(): (DoubleType(),),
 }
-"""The types that have all values of a type, and which Delta gives to a column without writing its files anew."""
+"""The types that have all values of a type, and which Delta gives to a column without writing its
+files anew."""
 
 
 def widened_columns(
     table: str, present: DataType, wanted: DataType, name: str = "value"
 ) -> dict[str, DataType]:
-    """The columns of a table that need a wider type before rows can be appended to it. New fields of structs need
-    nothing. Raises LakeError if the rows cannot be appended."""
+    """The columns of a table that need a wider type before rows can be appended to it.
+
+    New fields of structs need nothing. Raises LakeError if the rows cannot be appended.
+    """
     if isinstance(present, StructType) and isinstance(wanted, StructType):
         known = {field.name.lower(): field for field in present.fields}
         pairs = [
@@ -83,8 +87,8 @@ def widened_columns(
         return {name: wanted}
     else:
         raise LakeError(
-            f"{table}: the column {name} has the type {_short(present)}, and {_short(wanted)} cannot be added to it. "
-            "Give the field another name, or keep the topic in another lake"
+            f"{table}: the column {name} has the type {_short(present)}, and {_short(wanted)} "
+            "cannot be added to it. Give the field another name, or keep the topic in another lake"
         )
     return {column: kind for pair in pairs for column, kind in widened_columns(table, *pair).items()}
 

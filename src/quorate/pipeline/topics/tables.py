@@ -1,8 +1,8 @@
 """Reads records from the brokers with Spark's Kafka connector, and appends them to the tables of a lake.
 
-Each topic has a table in `topic_records`. Records whose values do not decode are in `topic_poison`, those of all
-topics. A commit carries the number of the batch, as the version of Delta's transaction with an application id for
-each topic id, so that a batch is applied once.
+Each topic has a table in `topic_records`. Records whose values do not decode are in `topic_poison`,
+those of all topics. A commit carries the number of the batch, as the version of Delta's transaction
+with an application id for each topic id, so that a batch is applied once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FETCHING: Final = {
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
-"""The connector asks for the first and the last offset of a partition after each poll, which has 500 records by
-default. The bytes of a fetch then limit a poll."""
+"""The connector asks for the first and the last offset of a partition after each poll, which has
+500 records by default. The bytes of a fetch then limit a poll."""
 
 _SKIPPING: Final = {
     RECORDS: "cluster,topic_id,partition,offset,timestamp",
@@ -104,8 +104,9 @@ class TopicTables:
     def apply(self, position: Position) -> None:
         """Appends the planned batch to the tables that do not have it, the poison last.
 
-        The records are read once, unless some are poison. A run that ends in between may be continued with another
-        schema. A record is poison then if the table of records does not have it.
+        The records are read once, unless some are poison. A run that ends in between may be
+        continued with another schema. A record is poison then if the table of records does not have
+        it.
         """
         table = records_table(position.topic)
         rows, found = self._rows(position), Observation()
@@ -153,7 +154,8 @@ class TopicTables:
         )
 
     def take_back(self, position: Position) -> None:
-        """Removes what the tables have of the planned batch, and keeps another run from appending it later."""
+        """Removes what the tables have of the planned batch, and keeps another run from appending
+        it later."""
         records = records_table(position.topic)
         for table in (POISON, records):
             path = self._lake.path(table)
@@ -193,8 +195,11 @@ class TopicTables:
 
 
 def _has_poison(found: Observation) -> bool | None:
-    """Whether some of the rows that were appended have a reason. None if this is not known, because Delta has skipped
-    the commit: another run has appended the batch, with a schema that is not known either."""
+    """Whether some of the rows that were appended have a reason.
+
+    None if this is not known, because Delta has skipped the commit: another run has appended the
+    batch, with a schema that is not known either.
+    """
     assert found._jo is not None
     for _ in range(_ATTEMPTS):
         observed = found._jo.getRowOrEmpty()

@@ -64,8 +64,10 @@ class EndEpoch:
 
 
 class ReplicaFacts(NamedTuple):
-    """What a replica reports about itself in each Fetch. DescribeQuorum shows it. A replica of Apache Kafka reports
-    none of it."""
+    """What a replica reports about itself in each Fetch.
+
+    DescribeQuorum shows it. A replica of Apache Kafka reports none of it.
+    """
 
     snapshot_end: int = -1  # the end offset of its newest snapshot; -1 none or not known
     start_time_ms: int = 0  # when its process started, in ms since 1970; 0 not known

@@ -272,8 +272,10 @@ def _leader_metrics(r: RaftState, now: float) -> Iterator[Metric]:
 
 
 def _snapshot_ends(r: RaftState) -> dict[str, float]:
-    """The end offset of the newest snapshot by replica id. Of several replicas with one id, that which fetched
-    last."""
+    """The end offset of the newest snapshot by replica id.
+
+    Of several replicas with one id, that which fetched last.
+    """
     assert r.leading is not None
     ends: dict[str, float] = {
         str(id_): progress.facts.snapshot_end

@@ -202,8 +202,10 @@ def check_connector(environment: Mapping[str, str], cached: Sequence[str]) -> Fi
 def _check_jars(
     what: str, jars: Jars, version: str, user: str, environment: Mapping[str, str], cached: Sequence[str]
 ) -> Finding:
-    """Checks the jars of a library, as a session looks for them. `user` gets them from Maven. In Ivy's cache their
-    names begin with their organization."""
+    """Checks the jars of a library, as a session looks for them.
+
+    `user` gets them from Maven. In Ivy's cache their names begin with their organization.
+    """
     folder = environment.get(jars.variable)
     if folder is not None:
         if missing := jars.missing([path.name for path in Path(folder).glob("*.jar")]):

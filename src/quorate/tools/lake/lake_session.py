@@ -20,9 +20,11 @@ else:
 
 @contextmanager
 def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSession]:
-    """A session with the name of a command, on a cluster if the environment names one. With `topics` it has Spark's
-    Kafka connector and is for a long job. One that the process has already is used and not stopped. Raises ToolError,
-    and the package's own errors."""
+    """A session with the name of a command, on a cluster if the environment names one.
+
+    With `topics` it has Spark's Kafka connector and is for a long job. One that the process has
+    already is used and not stopped. Raises ToolError, and the package's own errors.
+    """
     try:
         borrowed = sql.SparkSession.getActiveSession() is not None
         if cluster.is_on_cluster():

@@ -9,12 +9,7 @@
     registrations      when processes registered before the last snapshot
     runner             shows the plan, asks, performs one step after the other
     node_command       the user's own command that stops or starts a node
-    moves              other brokers for the replicas of a broker
-    decommission       takes a broker out of the cluster
-    replace_disk       replaces a disk of a broker or controller
-    rolling_restart    restarts all nodes, one after the other
-    dynamic_quorum     moves from static voters to kraft.version 1 (KIP-853)
-    upgrade            finalizes the features of a release
+    plans/             the operations: decommission, rolling restart, ...
 
 A plan is a function of the cluster's description. The runner performs the first step of it, observes the
 cluster, and plans again. So the cluster itself holds the state of an operation: after an interruption at any

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from quorate.admin.errors import KafkaError, NetError, java_text
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.tools.command_line import ToolError
-from quorate.tools.operations.decommission import Decommission
 from quorate.tools.operations.description import Cluster
-from quorate.tools.operations.dynamic_quorum import DynamicQuorum
 from quorate.tools.operations.node_command import check_command
 from quorate.tools.operations.observer import Observer
-from quorate.tools.operations.replace_disk import ReplaceDisk, single_directory
-from quorate.tools.operations.rolling_restart import RollingRestart
+from quorate.tools.operations.plans.decommission import Decommission
+from quorate.tools.operations.plans.dynamic_quorum import DynamicQuorum
+from quorate.tools.operations.plans.replace_disk import ReplaceDisk, single_directory
+from quorate.tools.operations.plans.rolling_restart import RollingRestart
+from quorate.tools.operations.plans.upgrade import Upgrade, common_release, parse_release, update_features
 from quorate.tools.operations.runner import Operation, run_operation
-from quorate.tools.operations.upgrade import Upgrade, common_release, parse_release, update_features
 
 Preparation = Callable[[argparse.Namespace, Observer, Cluster], Awaitable[Operation]]
 

@@ -179,8 +179,8 @@ def offsets_differ(group_id: str, state: ShardState, other: ShardState) -> bool:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What the coordinator of this broker has done since its start (`GroupCoordinatorMetrics` in Kafka). As there,
-    offsets count when their records are written."""
+    """What the coordinator of this broker has done since its start (`GroupCoordinatorMetrics` in
+    Kafka). As there, offsets count when their records are written."""
 
     offset_commits: int = 0
     offset_deletions: int = 0

@@ -1,7 +1,7 @@
 """The positions of a fetcher's partitions, and those of them that the next Fetch must contain.
 
-In a session (KIP-227) the cost of a request depends on the partitions that have changed, not on all of them: an
-idle broker fetches twice a second from each leader that it follows.
+In a session (KIP-227) the cost of a request depends on the partitions that have changed, not on all
+of them: an idle broker fetches twice a second from each leader that it follows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ raises log start offsets without notice."""
 
 
 def certain_end(log: PartitionLog) -> int:
-    """The offset up to which the log of a follower may be that of its leader. What follows must be copied again,
-    because the leader would not find a divergence:
+    """The offset up to which the log of a follower may be that of its leader.
+
+    What follows must be copied again, because the leader would not find a divergence:
 
     - Records of a log without leader epochs, which a former leader may never have committed: only those below
       the high watermark are certain.
@@ -55,8 +56,11 @@ class FetchState:
 
     @property
     def fetch_offset(self) -> int:
-        """The next offset to copy. Always the end of the log: whatever ended the last attempt, the next one has
-        neither a gap nor an overlap."""
+        """The next offset to copy.
+
+        Always the end of the log: whatever ended the last attempt, the next one has neither a gap
+        nor an overlap.
+        """
         return self.partition.log.log_end_offset
 
     @property

@@ -73,8 +73,9 @@ def replication_section(asking: Asking, title: str) -> Section:
         return Section(title, "All partitions had all their replicas in sync in this period.")
     found = Section(
         title,
-        f"{sums['partitions']:,} partitions lacked in-sync replicas or a leader, {sums['under_min_isr']:,} were "
-        f"below min.insync.replicas, {sums['offline']:,} were offline. Still so at the end: {sums['still']:,}.",
+        f"{sums['partitions']:,} partitions lacked in-sync replicas or a leader, "
+        f"{sums['under_min_isr']:,} were below min.insync.replicas, {sums['offline']:,} were "
+        f"offline. Still so at the end: {sums['still']:,}.",
     )
     rows = rows_of(replication.degraded_over_time(*asking.of, asking.unit, asking.min_isr).orderBy("time"))
     caption = f"Partitions in each {asking.unit.value}, on average"
@@ -135,8 +136,9 @@ def leaders_section(asking: Asking, title: str) -> Section:
         return Section(title, "No partition changed its leader in this period.")
     found = Section(
         title,
-        f"Leaders changed {every:,} times: {total(rows, 'preferred'):,} times to the preferred one, {unclean:,} times "
-        f"to one that was not in sync, and {total(rows, 'none'):,} times a partition was left without a leader.",
+        f"Leaders changed {every:,} times: {total(rows, 'preferred'):,} times to the preferred one, "
+        f"{unclean:,} times to one that was not in sync, and {total(rows, 'none'):,} times a "
+        "partition was left without a leader.",
     )
     caption = f"Changes of leaders in each {asking.unit.value}"
     kinds = {"preferred": "preferred", "other": "other", "no leader": "none", "unclean": "unclean"}
@@ -175,7 +177,8 @@ def balance_section(asking: Asking, title: str) -> Section:
         mean = sum(counts) / len(counts)
         if mean:
             summary.append(
-                f"{name.capitalize()} of a broker: {min(counts):,} to {max(counts):,}, {mean:,.1f} on average."
+                f"{name.capitalize()} of a broker: {min(counts):,} to {max(counts):,}, {mean:,.1f} "
+                "on average."
             )
     racks = {row["rack"] for row in last if row["rack"] is not None}
     found = Section(

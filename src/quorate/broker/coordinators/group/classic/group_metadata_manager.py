@@ -110,6 +110,12 @@ class GroupMetadataManager:
         if not self._accepts(group, member_id):
             group.remove(member_id)
             out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)))
+        elif group.state is ClassicGroupState.DEAD:
+            out.replies.append((token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+        elif not group.supports_protocols(
+            request.protocol_type, [name for name, _ in request_protocols(request)]
+        ):
+            out.replies.append((token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
         elif member_id == UNKNOWN_MEMBER_ID:
             self._join_new(group, request, caller, token, at, out)
         else:
@@ -152,13 +158,6 @@ class GroupMetadataManager:
         at: StepTime,
         out: CoordinatorResult,
     ) -> None:
-        protocols = request_protocols(request)
-        if group.state is ClassicGroupState.DEAD:
-            out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
-            return
-        if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
-            out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
-            return
         instance_id = request.group_instance_id
         new_id = f"{caller.client_id if instance_id is None else instance_id}-{caller.fresh_id}"
         if instance_id is not None:
@@ -194,13 +193,6 @@ class GroupMetadataManager:
         out: CoordinatorResult,
     ) -> None:
         member_id = request.member_id
-        protocols = request_protocols(request)
-        if group.state is ClassicGroupState.DEAD:
-            out.replies.append((token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
-            return
-        if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
-            out.replies.append((token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
-            return
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
                 # A pending member is always dynamic. This request has the ids of two clients.
@@ -214,7 +206,7 @@ class GroupMetadataManager:
             out.replies.append((token, join_error(member_id, error.code)))
             return
         member = group.members[member_id]
-        same = member.protocols == protocols
+        same = member.protocols == request_protocols(request)
         match group.state:
             case ClassicGroupState.PREPARING_REBALANCE:
                 self._update_member(group, member, request, token, "member rejoins", at, out)

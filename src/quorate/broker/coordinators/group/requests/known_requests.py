@@ -18,7 +18,10 @@ class KnownRequests(dict[K, V]):
     __slots__ = ()
 
     def keep(self, key: K, request: V) -> None:
-        """Adds a request. If there are too many, all others are forgotten: those in use are soon known again."""
+        """Adds a request.
+
+        If there are too many, all others are forgotten: those in use are soon known again.
+        """
         if len(self) >= _KEPT:
             self.clear()
         self[key] = request

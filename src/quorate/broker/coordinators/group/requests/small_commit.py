@@ -1,5 +1,6 @@
-"""Answers OffsetCommits of one topic without metadata from their bytes. All others, and those that get an error,
-go to the handler of the API.
+"""Answers OffsetCommits of one topic without metadata from their bytes.
+
+All others, and those that get an error, go to the handler of the API.
 
 A consumer of one topic sends only such requests, again and again with other offsets. What precedes the
 partitions is therefore parsed once. Versions 8 (flexible) to 10; without tagged fields.
@@ -85,7 +86,8 @@ class _Commit:
         self.response = _RESPONSE.pack(0, 0, ONE) + topic
         """The response from the correlation id to the partitions."""
         self.resolved: Any = None
-        """The topics of the metadata for which the following are valid, and the name and the id of the topic."""
+        """The topics of the metadata for which the following are valid, and the name and the id of
+        the topic."""
         self.coordinator = -1
         """The partition of the group, or -1 if the topic does not exist."""
         self.record_bytes = 0
@@ -113,8 +115,10 @@ class SmallCommits:
         """By the bytes from the client id up to the partitions."""
 
     def answer(self, frame: memoryview) -> FrameAnswer:
-        """Adds the offsets to the batch of their partition of `__consumer_offsets`. Returns None for a request of
-        another form, and for one that gets an error."""
+        """Adds the offsets to the batch of their partition of `__consumer_offsets`.
+
+        Returns None for a request of another form, and for one that gets an error.
+        """
         try:
             at = _skip_to_partitions(frame)
             count = frame[at] - 1
@@ -192,8 +196,11 @@ def _skip_to_partitions(frame: memoryview) -> int:
 
 
 def parse(frame: memoryview, end: int) -> _Commit:
-    """Parses a request up to its partitions at `end`. Raises struct.error, IndexError, UnicodeDecodeError, and
-    DecodeError for a request of another form."""
+    """Parses a request up to its partitions at `end`.
+
+    Raises struct.error, IndexError, UnicodeDecodeError, and DecodeError for a request of another
+    form.
+    """
     version, at = version_and_client_id(frame)
     if not _FIRST_VERSION <= version <= _LAST_VERSION or frame[at]:
         raise DecodeError("another version, or tagged fields")
@@ -218,8 +225,10 @@ def parse(frame: memoryview, end: int) -> _Commit:
 
 
 def _read_string(frame: memoryview, at: int) -> tuple[str, int]:
-    """Returns a string and the position after it. Raises DecodeError for one that is null or long, IndexError and
-    UnicodeDecodeError."""
+    """Returns a string and the position after it.
+
+    Raises DecodeError for one that is null or long, IndexError and UnicodeDecodeError.
+    """
     length = frame[at]
     if not 0 < length <= _SHORT:
         raise DecodeError(f"a string of {length - 1} bytes")

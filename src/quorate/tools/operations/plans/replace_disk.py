@@ -18,7 +18,7 @@ from quorate.tools.operations.description import Cluster, Partition, counted, so
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
 from quorate.tools.operations.observer import ignoring
 from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
-from quorate.tools.operations.rolling_restart import node_text, not_back, wait_until_back
+from quorate.tools.operations.plans.rolling_restart import node_text, not_back, wait_until_back
 from quorate.tools.operations.safety import in_sync_without, split, stop_blocks, voter_blocks
 
 if TYPE_CHECKING:

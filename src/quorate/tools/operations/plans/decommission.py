@@ -18,10 +18,10 @@ from quorate.metadata.features import FIRST_CONTROLLER_UNREGISTRATION, FIRST_COR
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Broker, Cluster, Partition, counted, ids, some
-from quorate.tools.operations.moves import Moves, plan_moves
 from quorate.tools.operations.node_command import filled, placeholder_values, run_command
 from quorate.tools.operations.observer import ignoring
 from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
+from quorate.tools.operations.plans.moves import Moves, plan_moves
 from quorate.tools.operations.safety import in_sync_without
 from quorate.tools.reassign.throttles import (
     LEADER_REPLICAS,

@@ -12,7 +12,7 @@ from quorate.protocol.uuids import ZERO_UUID
 from quorate.tools.command_line import ToolError
 from quorate.tools.operations.description import Cluster, ids
 from quorate.tools.operations.plan import OperationPlan, Progress, Refusal, Step
-from quorate.tools.operations.upgrade import unsupported, update_features
+from quorate.tools.operations.plans.upgrade import unsupported, update_features
 
 if TYPE_CHECKING:
     from quorate.tools.operations.observer import Observer

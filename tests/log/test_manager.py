@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from quorate.log.directories.metrics import directory_families
 from quorate.log.directories.periodic_jobs import apply_retention, flush_due
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import FileSystem, OpenFiles
-from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.scheduler import run_steps
 from quorate.metrics import Quantiles
 from tests.support.cluster import wait_for
@@ -65,54 +63,6 @@ def test_logs_are_recovered_after_a_kill(tmp_path: Path) -> None:
     found = again.get("t", 0)
     assert found is not None and (found.high_watermark, found.recovery_point) == (15, point)
     assert contents(found) == [(i, b"%d" % i * 20) for i in range(20)]
-
-
-@pytest.mark.parametrize("threads", [2, 7])
-def test_logs_that_several_threads_recover_are_those_of_one(tmp_path: Path, threads: int) -> None:
-    logs = manager(tmp_path / "d", segment_bytes=400)
-    logs.load()
-    for partition in range(40):
-        for i in range(partition % 9):
-            put(logs.get_or_create("t", partition, TOPIC_ID), b"%d" % i * 20, epoch=partition)
-    for partition in range(0, 40, 3):  # what an append had written when the process was killed
-        log = logs.get("t", partition)
-        if log is not None and log.has_files:
-            with open(log.segments[-1].log_path, "ab") as file:
-                file.write(b"torn" * partition)
-    shutil.copytree(tmp_path / "d", tmp_path / "e")
-    alone, together = manager(tmp_path / "d", segment_bytes=400), manager(tmp_path / "e", segment_bytes=400)
-    assert alone.load() == together.load(threads=threads) == []
-    assert len(alone) == len(together) > 30
-    for partition in range(40):
-        log, other = alone.get("t", partition), together.get("t", partition)
-        assert (log is None) == (other is None)
-        if log is not None and other is not None:
-            assert contents(log) == contents(other)
-            assert (log.latest_epoch, log.recovery_point) == (other.latest_epoch, other.recovery_point)
-    assert all_files(tmp_path / "d") == all_files(tmp_path / "e")
-
-
-def test_no_thread_recovers_a_log_after_the_directory_failed(tmp_path: Path) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    for partition in range(200):
-        put(logs.get_or_create("t", partition, TOPIC_ID), b"a")
-    damaged = logs.get("t", 0)
-    assert damaged is not None
-    (damaged.dir / "partition.metadata").write_text("version: 7\ntopic_id: no\n")
-    again = manager(tmp_path / "d")
-    opened: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        open_log = PartitionLog.open
-        patch.setattr(
-            PartitionLog,
-            "open",
-            lambda path, *args, **kw: (opened.append(path), open_log(path, *args, **kw))[1],
-        )
-        [failure] = again.load(threads=2)
-    assert "partition.metadata" in str(failure) and len(again) == 0
-    assert len(opened) < 100, "the others wait for the next start"
-    assert not [t for t in threading.enumerate() if t.name.startswith("quorate-log-recovery")]
 
 
 def all_files(directory: Path) -> dict[str, bytes]:

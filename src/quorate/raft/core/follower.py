@@ -69,7 +69,7 @@ def poll_follower(r: RaftState, now: float) -> None:
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
         # The next part is fetched while the one before it is being written.
-        part = min(r.snapshot_part_bytes, r.params.fetch_snapshot_max_bytes)
+        part = r.snapshot_part_bytes
         if f.opened and f.position - f.written <= part:
             cluster, digest = r.params.cluster_id, f.prefix_digest
             q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, part, cluster, digest)

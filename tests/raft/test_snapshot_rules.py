@@ -126,8 +126,9 @@ def test_after_a_part_that_does_not_arrive_in_time_smaller_parts_are_requested()
 def test_a_part_that_outlasts_the_fetch_timeout_is_halved_once() -> None:
     f = Follower()
     f.opened()
-    late = f.asked(m.FetchSnapshot)
-    f.now = f.r.state.following.fetch_deadline
+    late, following = f.asked(m.FetchSnapshot), f.r.state.following
+    assert following is not None
+    f.now = following.fetch_deadline
     f.step(Timeout())
     assert f.r.state.role is Role.PROSPECTIVE
     f.step(Replied(m.Peer(2, address(2)), late, m.Failure.TIMEOUT))

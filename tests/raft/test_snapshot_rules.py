@@ -20,7 +20,7 @@ from quorate.raft.core.events import (
     SnapshotWritten,
     Timeout,
 )
-from quorate.raft.core.follower import REFUSED_SNAPSHOT_S
+from quorate.raft.core.follower import MIN_PART_BYTES, REFUSED_SNAPSHOT_S
 from quorate.raft.core.raft import Raft
 from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, Role
 from tests.raft.test_rules import started, vote
@@ -102,6 +102,48 @@ def test_a_part_has_at_most_controller_quorum_fetch_snapshot_max_bytes() -> None
     assert f.asked(m.FetchSnapshot).max_bytes == 1000
     f.chunk(b"s" * 1000)
     assert (f.asked(m.FetchSnapshot).position, f.asked(m.FetchSnapshot).max_bytes) == (1000, 1000)
+
+
+def test_after_a_part_that_does_not_arrive_in_time_smaller_parts_are_requested() -> None:
+    """A link that carries less than a part within the request timeout would never carry a snapshot."""
+    f = Follower()
+    f.opened()
+    asked = [f.asked(m.FetchSnapshot).max_bytes]
+    for _ in range(10):
+        f.step(Replied(m.Peer(2, address(2)), f.asked(m.FetchSnapshot), m.Failure.TIMEOUT))
+        f.later()
+        asked.append(f.asked(m.FetchSnapshot).max_bytes)
+    assert asked == [max(ASK_SNAPSHOT_BYTES >> i, MIN_PART_BYTES) for i in range(11)]
+    f.chunk(b"s" * MIN_PART_BYTES, 2 * MIN_PART_BYTES)
+    assert f.asked(m.FetchSnapshot).max_bytes == MIN_PART_BYTES
+    f.chunk(b"s" * MIN_PART_BYTES, 2 * MIN_PART_BYTES)
+    f.step(SnapshotInstalled(SNAPSHOT, None, 0))
+    f.told_of_snapshot(OffsetEpoch(200, 2))
+    f.step(SnapshotOpened(OffsetEpoch(200, 2), 0, None))
+    assert f.asked(m.FetchSnapshot).max_bytes == ASK_SNAPSHOT_BYTES, "the link may be fast again"
+
+
+def test_a_part_that_outlasts_the_fetch_timeout_is_halved_once() -> None:
+    f = Follower()
+    f.opened()
+    late, following = f.asked(m.FetchSnapshot), f.r.state.following
+    assert following is not None
+    f.now = following.fetch_deadline
+    f.step(Timeout())
+    assert f.r.state.role is Role.PROSPECTIVE
+    f.step(Replied(m.Peer(2, address(2)), late, m.Failure.TIMEOUT))
+    f.new_leader()
+    f.told_of_snapshot()
+    f.step(SnapshotOpened(SNAPSHOT, 0, None, LeaderAndEpoch(3, 4)))
+    assert f.asked(m.FetchSnapshot).max_bytes == ASK_SNAPSHOT_BYTES // 2
+
+
+def test_a_smaller_configured_part_is_not_enlarged_by_a_timeout() -> None:
+    f = Follower(fetch_snapshot_max_bytes=1000)
+    f.opened()
+    f.step(Replied(m.Peer(2, address(2)), f.asked(m.FetchSnapshot), m.Failure.TIMEOUT))
+    f.later()
+    assert f.asked(m.FetchSnapshot).max_bytes == 1000
 
 
 def test_a_fetch_asks_for_at_most_controller_quorum_fetch_max_bytes_of_records() -> None:

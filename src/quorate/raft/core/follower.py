@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 # The pause before an invalid snapshot is fetched again. Snapshots may be large, so each attempt is expensive.
 REFUSED_SNAPSHOT_S = 1.0
+MIN_PART_BYTES = 64 * 1024  # of a snapshot, on a slow link; a link of 270 kbit/s carries it in 2 s
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
 
@@ -68,7 +69,7 @@ def poll_follower(r: RaftState, now: float) -> None:
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
         # The next part is fetched while the one before it is being written.
-        part = r.params.fetch_snapshot_max_bytes
+        part = r.snapshot_part_bytes
         if f.opened and f.position - f.written <= part:
             cluster, digest = r.params.cluster_id, f.prefix_digest
             q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, part, cluster, digest)
@@ -287,6 +288,8 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     reply, request = event.reply, event.request
     assert isinstance(request, FetchSnapshot)
     if isinstance(reply, Failure):
+        if reply is Failure.TIMEOUT:
+            ask_for_less(r, request)
         return False
     if reply.top_level:
         return on_top_level_error(r, event, reply, now)
@@ -363,6 +366,26 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     return True
 
 
+def ask_for_less(r: RaftState, late: FetchSnapshot) -> None:
+    """Halves the parts of a snapshot after a request that was not answered in time.
+
+    A slow link cannot carry a large part within the request timeout. The same request would fail again
+    and again, and the replica would never catch up.
+    """
+    smaller = max(late.max_bytes // 2, MIN_PART_BYTES)
+    if smaller < min(r.snapshot_part_bytes, late.max_bytes):
+        r.snapshot_part_bytes = smaller
+        logger.info("[Raft id=%d] fetching snapshots in parts of %d bytes", r.me.id, smaller)
+
+
+def on_fetch_timeout(r: RaftState) -> None:
+    """Notes that the leader is regarded as lost because nothing has arrived from it in time."""
+    for link in r.links.values():
+        late = link.in_flight.get(FetchSnapshot)
+        if isinstance(late, FetchSnapshot):
+            ask_for_less(r, late)
+
+
 def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:
     """Starts the download of a snapshot. An interrupted download of the same snapshot is continued, unless
     `fresh` is set."""
@@ -420,6 +443,7 @@ def on_snapshot_installed(r: RaftState, event: SnapshotInstalled, now: float) ->
     r.hwm = event.snapshot.offset
     r.effects.high_watermark = r.hwm
     r.installing = None
+    r.snapshot_part_bytes = r.params.fetch_snapshot_max_bytes
     if r.following is not None and r.role is Role.FOLLOWER:
         r.following.snapshot = None
         reset_fetch_timeout(r, now)

@@ -317,6 +317,8 @@ def _handle_deadline(r: RaftState, now: float) -> bool:
             logger.info(
                 "[Raft id=%d] lost leader %s: %s", r.me.id, r.leader_id, "reset" if quick else "timeout"
             )
+            if not quick:
+                follower.on_fetch_timeout(r)
             transitions.become_prospective(r, now)
             return True
         return False

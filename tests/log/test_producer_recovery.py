@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.log.files import OpenFiles
+from quorate.log.partition import producer_state_manager
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.log.partition.producer_state_manager import RECENT_BATCHES_READ
@@ -142,11 +143,21 @@ def test_state_on_disk_is_the_state_in_memory(clean: bool, steps: list) -> None:
 
 
 def send(
-    log: PartitionLog, sequence: int, *, producer: int = 7, epoch: int = 0, value: bytes = b"v"
+    log: PartitionLog,
+    sequence: int,
+    *,
+    producer: int = 7,
+    epoch: int = 0,
+    value: bytes = b"v",
+    transactional: bool = False,
 ) -> AppendInfo:
     """One batch of two records."""
     data = build_batch(
-        [(b"k", value, [], NOW)] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+        [(b"k", value, [], NOW)] * 2,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
     )
     return log.append_as_leader(data, 0, NOW)
 
@@ -300,6 +311,69 @@ def test_a_truncation_reads_only_the_end_of_the_log(
     last = batches - cut - 1
     assert_known(log, {2 * i: 2 * i for i in range(last - known + 1, last + 1)})
     assert send(log, 2 * (last + 1)).first_offset == 2 * (last + 1)
+
+
+def finish(log: PartitionLog, *, producer: int = 7, commit: bool = True) -> AppendInfo:
+    """The marker that ends a transaction."""
+    marker = build_control_batch(
+        [(int(commit), struct.pack(">hi", 0, 0))],
+        timestamp=NOW,
+        producer_id=producer,
+        producer_epoch=0,
+        is_transactional=True,
+    )
+    return log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)
+
+
+@pytest.mark.parametrize("restart", [None, "clean", "unclean"])
+def test_a_truncation_after_transactions_replays_only_the_end_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: str | None
+) -> None:
+    """The same with transactions, also if the broker was started again before it."""
+    interval = 100
+    monkeypatch.setattr(producer_state_manager, "SNAPSHOT_INTERVAL_BATCHES", interval)
+    log = open_log(tmp_path, segment_bytes=10_000_000)
+    batches = 20 * interval
+    for i in range(batches):
+        send(log, 2 * i, transactional=True)
+        if i % 7 == 6:
+            finish(log, commit=i % 500 != 6)
+    if restart is not None:
+        log = reopen(log, clean=restart == "clean")
+    before = log.log_end_offset
+    read = 0
+    headers = Segment.headers
+
+    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
+        nonlocal read
+        for found in headers(segment, *where):
+            read += 1
+            yield found
+
+    monkeypatch.setattr(Segment, "headers", counted)
+    monkeypatch.setattr(producer_state_manager, "RECENT_BATCHES_READ", 10)
+    for _ in range(3):  # each from where the one before ended
+        read = 0
+        log.truncate_to(log.log_end_offset - 20)
+        assert read < 3 * interval
+    assert before - 70 < log.log_end_offset <= before - 60
+    found = [(p.producer_id, p.current_txn_first_offset, *p.batches) for p in log.active_producers()]
+    for path in log.dir.glob("*.snapshot"):
+        path.unlink()
+    log._producer_state.rebuild(log.log_start_offset, log.log_end_offset, NOW)
+    assert found == [(p.producer_id, p.current_txn_first_offset, *p.batches) for p in log.active_producers()]
+
+
+def test_snapshots_inside_of_a_segment_are_removed_when_it_is_rolled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_state_manager, "SNAPSHOT_INTERVAL_BATCHES", 3)
+    log = open_log(tmp_path)
+    for i in range(10):
+        send(log, 2 * i)
+    assert sorted(path.stem for path in log.dir.glob("*.snapshot")) == [f"{n:020d}" for n in (6, 12, 18)]
+    log.roll(NOW)
+    assert sorted(path.stem for path in log.dir.glob("*.snapshot")) == [f"{20:020d}"]
 
 
 def test_producers_after_a_truncation_are_those_of_a_complete_replay(tmp_path: Path) -> None:

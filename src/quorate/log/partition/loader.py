@@ -203,6 +203,9 @@ def _load_producers(
     had_snapshots = bool(snapshots.sizes)
     snapshots.remove_strays(log.bases)
     snapshots.remove(lambda offset: offset > log.end_offset)
+    if loaded.recovered_from is not None:
+        # A power failure may have brought back one of records that were truncated before.
+        snapshots.remove(lambda offset: offset > log.bases[-1])
     if clean and loaded.recovered_from is None and not had_snapshots:
         # A clean close without a snapshot means that there were no producers.
         producers.states.map_end_offset = log.end_offset

@@ -16,7 +16,6 @@ from quorate.log.partition.flusher import Flusher
 from quorate.log.partition.loader import LoadedLog, load_log
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.producer_state import AppendOrigin, ProducerState, ProducerUpdate
-from quorate.log.partition.producer_state_manager import apply_updates
 from quorate.log.partition.results import AppendInfo, FetchData, NewBatch
 from quorate.log.partition.retention import RETENTION_RULES
 from quorate.log.partition.timestamp_search import FoundRecord, Scan
@@ -257,7 +256,7 @@ class PartitionLog:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
             segment.last_modified_ms = now_ms
             if pending:
-                apply_updates(self.producers, pending, segment)
+                self._producer_state.apply(pending, segment, len(headers), log.end_offset)
             self.producers.map_end_offset = log.end_offset
         except OSError as error:
             raise log.disk_access("appending to").failure(error) from error
@@ -337,6 +336,7 @@ class PartitionLog:
             return active
         self._producer_state.take_snapshot(base_offset)
         self.flusher.sync_later(log.roll(base_offset, now_ms), base_offset)
+        self._producer_state.snapshots.remove_strays(log.bases)
         logger.info("[PartitionLog %s] Rolled new log segment at offset %d", log.name, base_offset)
         return log.segments[-1]
 
@@ -398,7 +398,6 @@ class PartitionLog:
             # The next flush writes the epochs (Kafka: truncateFromEndAsyncFlush); recovery corrects them.
             self.epochs.truncate_from_end(offset)
             self._high_watermark = min(self._high_watermark, offset)
-            self._producer_state.snapshots.remove(lambda snapshot: snapshot > offset)
             self._producer_state.truncate(offset, self._log_start)
         return True
 

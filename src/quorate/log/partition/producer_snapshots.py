@@ -103,11 +103,9 @@ class ProducerSnapshots:
         return [self.path(offset) for offset in offsets]
 
     def remove_strays(self, segment_bases: Sequence[int]) -> None:
-        """Removes snapshots at offsets where no segment begins. The newest one of these stays if it lies
-        in the last segment: it was taken at the end of the log. Raises OSError."""
-        bases = set(segment_bases)
-        newest = max((offset for offset in self.sizes if offset not in bases), default=-1)
-        self.remove(lambda offset: offset not in bases and (offset != newest or offset < segment_bases[-1]))
+        """Removes snapshots before the last segment at offsets where no segment begins. Raises OSError."""
+        bases, last = set(segment_bases), segment_bases[-1]
+        self.remove(lambda offset: offset < last and offset not in bases)
 
     def load_latest(self, states: ProducerStates, at_most: int, above: int, now_ms: int) -> int | None:
         """Loads the newest readable snapshot with an offset in (above, at_most] into empty `states`.

@@ -125,6 +125,32 @@ def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     assert r.state.role is Role.PROSPECTIVE
 
 
+def test_a_replica_with_a_longer_log_asks_at_once_when_it_refuses_a_pre_vote() -> None:
+    r = replica()
+    r.step(PeerLost(address(2)), 0.1)
+    assert r.state.following is not None
+    r.state.following.quick_pre_vote_at = 0.12
+    refused = asks(r, pre_vote(3, last=(2, 2)), 0.101)
+    assert isinstance(refused, m.VoteReply)
+    assert not refused.granted
+    assert r.state.role is Role.PROSPECTIVE
+
+
+def test_a_replica_with_a_longer_log_that_has_its_leader_asks_for_no_votes() -> None:
+    r = replica()
+    hear(r, 2, 0.1)
+    asks(r, pre_vote(3, last=(2, 2)), 0.101)
+    assert r.state.role is Role.FOLLOWER
+
+
+def test_a_replica_that_lets_another_one_go_first_waits_although_a_third_log_is_shorter() -> None:
+    r = replica(1, voters=4)
+    r.step(PeerLost(address(2)), 0.1)
+    asks(r, pre_vote(3), 0.1)
+    asks(r, pre_vote(4, last=(2, 2)), 0.11)
+    assert r.state.role is Role.FOLLOWER
+
+
 @pytest.mark.parametrize("lost", [2, 3, 4])
 def test_a_replica_waits_no_longer_for_another_one_that_is_gone(lost: int) -> None:
     r = replica(1, voters=4)

@@ -53,6 +53,8 @@ def on_vote(r: RaftState, q: Vote, token: Token, now: float) -> None:
         transitions.persist(r)
     elif granted and q.pre_vote:
         transitions.defer_to(r, q.candidate, q.last, now)
+    elif q.pre_vote and q.last.log_order < r.end.log_order:
+        transitions.request_pre_votes_now(r, now)
     elif (
         not q.pre_vote
         and r.role is Role.UNATTACHED

@@ -236,6 +236,14 @@ def request_votes_soon(r: RaftState, now: float) -> None:
         r.election_deadline = min(r.election_deadline, now + r.rng.uniform(*QUICK_PRE_VOTE_BACKOFF_S))
 
 
+def request_pre_votes_now(r: RaftState, now: float) -> None:
+    """Ends the random pause of a replica that has lost its leader, after it refused a pre-vote because its own
+    log is longer. With three voters, only this replica can be elected then."""
+    f = r.following
+    if f is not None and f.quick_pre_vote_at != NEVER and r.deferred_epoch != r.epoch:
+        f.quick_pre_vote_at = min(f.quick_pre_vote_at, now)
+
+
 def back_off_lost_election(r: RaftState, now: float) -> None:
     """Lets a candidate that cannot win wait for a random time, which doubles with each defeat."""
     if r.election is None or r.election.backed_off:

@@ -17,6 +17,7 @@ from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, B
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from quorate.protocol.messages.envelope import EnvelopeResponse
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
+from tests.support.cluster import free_ports
 
 from .controllers import Leader, ScriptedController, run
 
@@ -201,6 +202,32 @@ def test_a_new_leader_gets_requests_at_once_even_if_the_old_one_still_answers(
         assert answer.error_code == ErrorCode.NONE
         channel.close()
         await old.close()
+        await new.close()
+
+    run(body)
+
+
+def test_a_request_that_waits_to_reconnect_to_a_dead_controller_goes_to_its_successor_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def body() -> None:
+        for name in ("_RETRY_MIN_S", "_RETRY_MAX_S", "_LAST_ANSWERS_S"):
+            monkeypatch.setattr(f"quorate.broker.controller_channel.{name}", 15.0)
+        new = heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        address = (2, "127.0.0.1", await new.start())
+        leader.set((1, "127.0.0.1", free_ports(1)[0]))
+        channel = channel_to(leader)
+        refused = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 15))
+        while channel._node is None or not channel._node._failures or channel._node._connecting is not None:
+            await asyncio.sleep(0)
+        backing_off = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 15))
+        while channel._node._connecting is None:
+            await asyncio.sleep(0)
+        leader.set(address)
+        for asked in (refused, backing_off):
+            assert (await asyncio.wait_for(asked, 5)).error_code == ErrorCode.NONE
+        channel.close()
         await new.close()
 
     run(body)

@@ -221,9 +221,12 @@ class ControllerChannel:
             self._leave()
 
     def _leave(self) -> None:
-        """Leaves the current controller. Its requests in flight fail soon and are sent to the active one."""
+        """Leaves the current controller. Its requests in flight fail soon and are sent to the active one, those
+        that wait for a connection to it at once: that may be in a back-off, as it has ended."""
         node, self._node, self._address = self._node, None, None
-        if node is not None:
+        if node is not None and node.connection is None:
+            node.close()
+        elif node is not None:
             self._replaced.add(node)
             self._loop.call_later(_LAST_ANSWERS_S, self._forget, node)
 

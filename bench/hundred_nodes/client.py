@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from quorate.admin.client import AdminClient
 from quorate.admin.types import QuorumInfo
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.create_topics import CreateTopicsRequest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorate.metadata.image import MetadataImage
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest

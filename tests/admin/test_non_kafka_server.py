@@ -51,7 +51,7 @@ class Stranger:
     [
         (HTTP, "it is an HTTP server (HTTP/1.1 400 Bad Request): give the port of a Kafka listener"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "it is an SSH server (SSH-2.0-OpenSSH_9.6): give"),
-        (ALERT, "it speaks TLS, and only PLAINTEXT listeners are served yet"),
+        (ALERT, "it speaks TLS: set security.protocol to SSL or SASL_SSL"),
         (bytes(64), "which is not Kafka's protocol"),
         (b"+OK\r\n", r"it answered b'+OK\r\n', which is not Kafka's protocol"),
     ],

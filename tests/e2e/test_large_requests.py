@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
 from quorate.protocol.messages.fetch import FetchRequest

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest

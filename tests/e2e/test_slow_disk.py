@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 from quorate.protocol.messages.produce import ProduceRequest

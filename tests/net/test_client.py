@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from quorate.net.channel import NodeChannel
 from quorate.net.client import (
     Connection,
     KafkaConnectionError,
-    NodeChannel,
     RequestTimedOut,
 )
 from quorate.net.dispatch import (

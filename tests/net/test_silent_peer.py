@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse

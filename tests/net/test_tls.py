@@ -13,6 +13,7 @@ import pytest
 
 from quorate.net.client import Connection, KafkaConnectionError
 from quorate.net.dispatch import Dispatcher, ListenerKind, SecurityProtocol
+from quorate.net.errors import TlsError
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.protocol.api import ApiKey
@@ -165,7 +166,7 @@ def test_an_unknown_certificate_is_refused(contexts: tuple[ssl.SSLContext, ssl.S
     async def main() -> None:
         listener = Listener()
         await listener.start("127.0.0.1", 0, Dispatcher(ListenerKind.BROKER), "SSL", ssl=contexts[0])
-        with pytest.raises(KafkaConnectionError):
+        with pytest.raises(TlsError, match="its certificate is not trusted"):
             await Connection.connect(
                 "127.0.0.1", listener.port, ssl=ssl.create_default_context(), timeout_s=5
             )

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from quorate.security.jaas import parse_jaas
 from quorate.tools.command_line import ToolError
 from quorate.tools.console.librdkafka_client import ConnectionErrors, open_handle
-from quorate.tools.console.librdkafka_properties import for_consumer, for_producer, jaas_options
+from quorate.tools.console.librdkafka_properties import for_consumer, for_producer
 
 BOTH = {"client.id": "c", "bootstrap.servers": "127.0.0.1:1"}
 
@@ -149,7 +150,7 @@ def test_stores_of_keys(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_login_modules(text: str, module: str, options: dict[str, str]) -> None:
-    assert jaas_options(text) == (module, options)
+    assert parse_jaas(text) == (module, options)
 
 
 def test_a_login_becomes_name_and_password() -> None:

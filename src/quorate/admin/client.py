@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from quorate.admin.operations.acls import AclOperations
 from quorate.admin.operations.cluster import ClusterOperations
@@ -26,6 +26,15 @@ from quorate.admin.operations.log_dirs import LogDirOperations
 from quorate.admin.operations.reassignments import ReassignmentOperations
 from quorate.admin.operations.topics import TopicOperations
 from quorate.admin.transport import BROKERS, CONTROLLERS, Transport
+from quorate.lazy import lazy_modules
+
+if TYPE_CHECKING:
+    from quorate.admin import sasl, tls
+else:  # not needed for a PLAINTEXT listener
+    sasl, tls = lazy_modules("quorate.admin", "sasl", "tls")
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The values of `security.protocol`."""
 
 
 class AdminClient:
@@ -123,10 +132,10 @@ class AdminClient:
         bootstrap_controllers: str | None = None,
     ) -> AdminClient:
         """A client with Kafka's client properties (`client.id`, `request.timeout.ms`,
-        `default.api.timeout.ms`, `retry.backoff.ms`, `retry.backoff.max.ms`).
+        `default.api.timeout.ms`, `retry.backoff.ms`, `retry.backoff.max.ms`, `security.protocol`, and the
+        `ssl` and `sasl` ones of `quorate.admin.tls` and `quorate.admin.sasl`).
 
-        Raises ValueError for a value that does not parse and for a security protocol other than
-        PLAINTEXT.
+        Raises ValueError for a value that does not parse or is not supported.
         """
 
         def seconds(name: str, default_ms: int) -> float:
@@ -139,9 +148,10 @@ class AdminClient:
                 ) from None
 
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
-        if protocol != "PLAINTEXT":
+        if protocol not in SECURITY_PROTOCOLS:
             raise ValueError(
-                f"Invalid value {protocol} for configuration security.protocol: only PLAINTEXT is served yet"
+                f"Invalid value {protocol} for configuration security.protocol: "
+                f"it must be one of {', '.join(SECURITY_PROTOCOLS)}"
             )
         if bootstrap_servers is None and bootstrap_controllers is None:
             bootstrap_servers = properties.get("bootstrap.servers")
@@ -156,6 +166,8 @@ class AdminClient:
             api_timeout_s=seconds("default.api.timeout.ms", 60_000),
             retry_backoff_s=seconds("retry.backoff.ms", 100),
             retry_backoff_max_s=seconds("retry.backoff.max.ms", 1_000),
+            ssl=tls.client_context(properties) if protocol.endswith("SSL") else None,
+            sasl=sasl.sasl_login(properties) if protocol.startswith("SASL") else None,
         )
 
     async def close(self) -> None:

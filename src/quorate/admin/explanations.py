@@ -126,6 +126,10 @@ EXPLANATIONS: Final[Mapping[ErrorCode, Explanation]] = {
         "A SASL request reached a listener without SASL, or came out of turn.",
         "Compare security.protocol of the client with listener.security.protocol.map of the node.",
     ),
+    ErrorCode.SASL_AUTHENTICATION_FAILED: _E(
+        "The node does not know this user with this password and mechanism.",
+        "Compare sasl.jaas.config of the client with the credentials of the node.",
+    ),
     ErrorCode.TOPIC_ALREADY_EXISTS: _E("A topic with this name exists already.", "Choose another name."),
     ErrorCode.INVALID_PARTITIONS: _E(
         "The number of partitions is invalid.", "It is at least 1, and it can only grow."

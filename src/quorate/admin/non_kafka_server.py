@@ -12,19 +12,23 @@ _PROBE = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
 """
 
 PLAIN = "give the port of a Kafka listener (listeners in a node's properties)"
-TLS = "it speaks TLS, and only PLAINTEXT listeners are served yet: give the port of one"
+TLS = "it speaks TLS: set security.protocol to SSL or SASL_SSL"
+NO_TLS = "it does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 
 
-async def foreign_server(host: str, port: int, timeout_s: float = 1.0) -> str | None:
+async def foreign_server(host: str, port: int, timeout_s: float = 1.0, *, tls: bool = False) -> str | None:
     """Returns what listens at an address instead of Kafka, and a remedy, or None if that is not certain.
 
-    Takes up to twice `timeout_s`. Raises no errors.
+    With `tls`, a TLS listener of Kafka was wanted, and without it one that does not speak TLS. Takes up to
+    twice `timeout_s`. Raises no errors.
     """
     try:
         async with asyncio.timeout(timeout_s):
             first = await _first_bytes(host, port)
     except (OSError, TimeoutError):
         first = b""
+    if tls and (not first or first[:2] == b"\x15\x03"):
+        return None
     if not first:
         return TLS if await _speaks_tls(host, port, timeout_s) else None
     if first[:2] == b"\x15\x03":  # an alert
@@ -35,7 +39,7 @@ async def foreign_server(host: str, port: int, timeout_s: float = 1.0) -> str | 
     if first.startswith(b"SSH-"):
         return f"it is an SSH server ({line}): {PLAIN}"
     if len(first) >= 8 and first[4:8] == _PROBE[8:12]:
-        return None
+        return NO_TLS if tls else None
     return f"it answered {first[:12]!r}, which is not Kafka's protocol: {PLAIN}"
 
 

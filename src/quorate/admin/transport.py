@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from quorate.admin.errors import NotKafkaError
 from quorate.admin.non_kafka_server import foreign_server
 from quorate.admin.types import ClusterDescription, Node
-from quorate.net.client import Connection, NodeChannel
+from quorate.net.channel import NodeChannel
+from quorate.net.client import Connection
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol import messages
 from quorate.protocol.api import ApiKey
@@ -257,8 +258,10 @@ class Transport:
                 self._connect_error = error
                 self._failed[address] = asyncio.get_running_loop().time()
                 accepted = isinstance(error, RequestTimedOut) or error.__cause__ is None
-                if accepted and self._ssl is None and address not in self._foreign_servers:
-                    self._foreign_servers[address] = await foreign_server(*address)
+                if self._ssl is not None:  # the server may have closed the connection during the handshake
+                    accepted |= not isinstance(error.__cause__, ConnectionRefusedError)
+                if accepted and address not in self._foreign_servers:
+                    self._foreign_servers[address] = await foreign_server(*address, tls=self._ssl is not None)
                 if self._foreign_servers.get(address) is None:
                     raise
             except TimeoutError as error:

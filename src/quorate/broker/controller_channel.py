@@ -23,14 +23,15 @@ from quorate.protocol.uuids import ZERO_UUID, random_uuid
 if TYPE_CHECKING:
     from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.metadata.image import MetadataImage
-    from quorate.net import client
-    from quorate.net.client import Connection, NodeChannel
+    from quorate.net import channel
+    from quorate.net.channel import NodeChannel
+    from quorate.net.client import Connection
     from quorate.net.dispatch import RequestContext
     from quorate.protocol.messages import create_topics, envelope, principal_data
     from quorate.protocol.schema import Request, Response
     from quorate.raft.types import LeaderAndEpoch
 else:
-    client = lazy_module("quorate.net.client")
+    channel = lazy_module("quorate.net.channel")
     create_topics = lazy_module("quorate.protocol.messages.create_topics")
     envelope = lazy_module("quorate.protocol.messages.envelope")
     principal_data = lazy_module("quorate.protocol.messages.principal_data")
@@ -200,7 +201,7 @@ class ControllerChannel:
             task.exception()  # retrieved, as asyncio logs it otherwise
 
     def _channel(self, address: tuple[str, int]) -> NodeChannel:
-        return client.NodeChannel(
+        return channel.NodeChannel(
             *address, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.lazy import lazy_module
 from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.controller_registration import ControllerRegistrationRequest

@@ -1,14 +1,12 @@
 """Connections to peers: pipelined requests, with API versions negotiated at the start.
 
-`Connection` is one TCP connection. `NodeChannel` makes one to its address on demand, with back-off
-between attempts. `ConnectionPool` holds a channel for each address.
+`Connection` is one TCP connection. `quorate.net.channel` makes them on demand, and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import ssl as ssl_module
 import struct
@@ -17,7 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from quorate import __version__
 from quorate.lazy import lazy_module
-from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestTimedOut, UnsupportedVersion
+from quorate.net.errors import (
+    KafkaConnectionError,
+    ProtocolViolation,
+    RequestTimedOut,
+    TlsError,
+    UnsupportedVersion,
+)
 from quorate.net.framing import FrameReader
 from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request_parts
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode
@@ -39,11 +43,6 @@ MAX_FIRST_RESPONSE_BYTES = 256 << 20
 """The first bytes of TLS (an alert: 336 MiB) and of HTTP would be larger lengths. Later responses
 have no limit, as in Apache Kafka: a Fetch response may exceed fetch.max.bytes by one batch of at
 most socket.request.max.bytes, and both are settings of the peer."""
-
-_MAX_SETUP_TIMEOUT_S = 30.0
-"""After each connection that was opened but not set up in time, the next one gets twice the time, up to this
-(`socket.connection.setup.timeout.max.ms`, KIP-601). A busy server accepts connections in their order: if all
-clients gave up and came again, it would only see connections that are already closed."""
 
 _LAST_VERSIONS: dict[int, int] = {ApiKey.API_VERSIONS: 4, ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 """ApiVersions 5 only adds the expected server (KIP-1242); later versions for offsets have no topic names."""
@@ -81,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._answers = 0
         self._ending: Exception | None = None
         self.peer = ""
+        self.replace_at: float | None = None
+        """When another connection is to take the place of this one, by the clock of the loop."""
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.supported_features: dict[str, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
@@ -110,7 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         `on_lost` is called with the result of `closed` when an established connection ends. With
         `close_when_silent`, the connection is closed when a request times out and no response at all
         has arrived since it was sent: the peer is cut off or hangs, and TCP would detect that much
-        later. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut.
+        later. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut, TlsError, and
+        what `sasl` raises.
         """
         loop = asyncio.get_running_loop()
         where = f"{host}:{port}"
@@ -125,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
                     server_hostname=host if ssl else None,
                 )
             except OSError as e:
+                if _is_tls_error(e):
+                    raise TlsError(f"no TLS with {where}: {_tls_text(e)}") from e
                 raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
             except ValueError as e:  # UnicodeError too: a name that cannot be looked up
                 raise KafkaConnectionError(
@@ -138,6 +142,12 @@ class Connection(asyncio.BufferedProtocol):
                     await connection._negotiate()
                 if sasl is not None:
                     await sasl(connection)
+            except KafkaConnectionError as e:
+                connection.close()
+                # In TLS 1.3, a client learns only after the handshake that its certificate is refused.
+                if _is_tls_error(e.__cause__):
+                    raise TlsError(f"no TLS with {where}: {_tls_text(e.__cause__)}") from e
+                raise
             except BaseException:
                 connection.close()
                 raise
@@ -243,6 +253,16 @@ class Connection(asyncio.BufferedProtocol):
             if self._close_when_silent and call.answers == self._answers:
                 self.close()
 
+    def replace_after(self, seconds: float) -> None:
+        """Says that the peer ends the session, so that another connection is to take the place of this one."""
+        self.replace_at = self._loop.time() + seconds
+
+    def retire(self) -> None:
+        """Closes the connection when the requests in flight have ended. `on_lost` is not called."""
+        self._on_lost = None
+        waiting = asyncio.gather(*[call.future for call in self._calls.values()], return_exceptions=True)
+        waiting.add_done_callback(lambda _: self.close())
+
     def close(self, error: Exception | None = None) -> None:
         """Closes the connection. Requests in flight fail with KafkaConnectionError."""
         if self._ending is None:
@@ -296,7 +316,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._ending is not None:
             self._finish(self._ending)
         elif exc is not None:
-            self._finish(KafkaConnectionError(f"connection to {self.peer} was lost: {exc}"))
+            error = KafkaConnectionError(f"connection to {self.peer} was lost: {exc}")
+            error.__cause__ = exc
+            self._finish(error)
         else:
             self._finish(KafkaConnectionError(f"{self.peer} closed the connection"))
 
@@ -338,148 +360,25 @@ class Connection(asyncio.BufferedProtocol):
         return decode_response(frame, call.api_key, call.version)[1]
 
 
-class NodeChannel:
-    """At most one connection to an address, opened on demand and again after it was lost.
+def _is_tls_error(error: BaseException | None) -> bool:
+    """Whether a handshake failed for a reason that lasts, and not because the peer has closed the connection."""
+    gone = (ssl_module.SSLEOFError, ssl_module.SSLZeroReturnError, ssl_module.SSLSyscallError)
+    return isinstance(error, ssl_module.SSLError) and not isinstance(error, gone)
 
-    The back-off after a failed attempt doubles from `backoff_min_s` to `backoff_max_s`. It varies by a
-    fifth, so that many channels do not retry at the same time.
-    """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str | None = None,
-        connect_timeout_s: float = 10.0,
-        backoff_min_s: float = 0.05,
-        backoff_max_s: float = 1.0,
-        ssl: ssl_module.SSLContext | None = None,
-        sasl: Callable[[Connection], Awaitable[None]] | None = None,
-        on_lost: Callable[[Exception | None], None] | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self.host = host
-        self.port = port
-        self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
-        self._backoff_min_s = backoff_min_s
-        self._backoff_max_s = backoff_max_s
-        self._ssl = ssl
-        self._sasl = sasl
-        self._on_lost = on_lost
-        self._rng = rng or random.Random()
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._failures = 0
-        self._timeouts = 0
-        self._not_before = 0.0
-        self._closed = False
-
-    @property
-    def connection(self) -> Connection | None:
-        """The established connection, if there is one."""
-        return self._connection
-
-    async def connected(self) -> Connection:
-        """The established connection. Connects if there is none, after the back-off. Raises
-        KafkaConnectionError, RequestTimedOut."""
-        if self._connection is not None:
-            return self._connection
-        if self._closed:
-            raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
-        if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            self._connecting.add_done_callback(self._connect_ended)
-        connecting = self._connecting
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            if connecting.cancelled() and not cast(asyncio.Task[Any], asyncio.current_task()).cancelling():
-                raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed") from None
-            raise
-
-    async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        wait = self._not_before - loop.time()
-        if wait > 0:
-            await asyncio.sleep(wait)
-        try:
-            connection = await Connection.connect(
-                self.host,
-                self.port,
-                client_id=self._client_id,
-                timeout_s=self._connect_timeout_s,
-                ssl=self._ssl,
-                sasl=self._sasl,
-                on_lost=self._lost,
-                close_when_silent=True,
-                setup_timeout_s=min(_MAX_SETUP_TIMEOUT_S, self._connect_timeout_s * 2**self._timeouts),
-            )
-        except (KafkaConnectionError, RequestTimedOut) as error:
-            self._timeouts = min(self._timeouts + 1, 16) if isinstance(error, RequestTimedOut) else 0
-            backoff = min(self._backoff_max_s, self._backoff_min_s * 2 ** min(self._failures, 16))
-            self._failures += 1
-            self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
-            raise
-        if self._closed:  # just when the connection was opened: `wait_for` then ignores the cancellation
-            connection.close()
-            raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
-        self._failures = self._timeouts = 0
-        self._connection = connection
-        if connection.closed.done():
-            self._lost(connection.closed.result())
-            raise KafkaConnectionError(f"{connection.peer} closed the connection")
-        return connection
-
-    def _connect_ended(self, task: asyncio.Task[Connection]) -> None:
-        self._connecting = None
-        if not task.cancelled():
-            task.exception()  # retrieved, even if every caller was cancelled
-
-    def _lost(self, error: Exception | None) -> None:
-        if self._connection is None:  # closed by `_connect` itself
-            return
-        self._connection = None
-        if self._on_lost is not None:
-            self._on_lost(error)
-
-    async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
-        """Like `Connection.call`; the timeout includes connecting."""
-        loop = asyncio.get_running_loop()
-        connection = self._connection
-        if connection is None:
-            deadline = loop.time() + timeout_s
-            try:
-                async with asyncio.timeout(timeout_s):
-                    connection = await self.connected()
-            except RequestTimedOut:
-                raise
-            except TimeoutError as e:
-                raise RequestTimedOut(
-                    f"no connection to {self.host}:{self.port} within {timeout_s:g} s"
-                ) from e
-            timeout_s = max(0.001, deadline - loop.time())
-        return await connection.call(request, timeout_s, version)
-
-    def disconnect(self) -> None:
-        """Closes the connection, if any. The next call makes another one."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def close(self) -> None:
-        """Closes the connection. The channel makes no other one."""
-        self._closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-        self.disconnect()
+def _tls_text(error: BaseException | None) -> str:
+    """OpenSSL's reason for a failed handshake, in its words."""
+    if isinstance(error, ssl_module.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl_module.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error)
 
 
 __all__ = [
     "Connection",
     "EncodeError",
     "KafkaConnectionError",
-    "NodeChannel",
     "RequestTimedOut",
     "UnsupportedVersion",
 ]

@@ -15,6 +15,11 @@ class KafkaConnectionError(NetError, ConnectionError):
     """A peer could not be reached, or has refused, reset or closed the connection."""
 
 
+class TlsError(NetError):
+    """A TLS handshake failed: a certificate is not trusted, or the two ends have no version or cipher in common.
+    It would fail again."""
+
+
 class RequestTimedOut(NetError, TimeoutError):  # noqa: N818 - named after the event, as in Kafka
     """A response did not arrive in time. The request may still have taken effect."""
 

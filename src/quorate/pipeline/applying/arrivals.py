@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,7 +93,7 @@ def _markers_of(task: Any, options: Options) -> tuple[Any, list[str]]:
         chosen = pc.and_(pc.is_in(batch["type"], value_set=pa.array(MARKERS)), pc.is_null(batch["snapshot"]))
         found = batch.filter(chosen)
         offsets += found["offset"].to_pylist()
-        kinds += found["type"].to_pylist()
+        kinds += map(sys.intern, found["type"].to_pylist())  # one object for each kind: there may be millions
     return np.array(offsets, np.int64), kinds
 
 

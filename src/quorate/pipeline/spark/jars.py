@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from quorate.dataclass import dataclass
+
+_NOT_NEEDED: Final = (
+    "com.fasterxml.jackson.*:*", "com.github.luben:*", "com.google.code.findbugs:*", "io.airlift:*",
+    "io.unitycatalog:*", "org.apache.hadoop:*", "org.apache.logging.log4j:*", "org.apache.parquet:*",
+    "org.locationtech.jts:*", "org.lz4:*", "org.roaringbitmap:*", "org.scala-lang*:*", "org.slf4j:*",
+    "org.tukaani:*", "org.xerial.snappy:*",
+)  # fmt: skip
+"""What the libraries depend on and Spark has, or what is for other catalogs. To get it from Maven takes long, and fails
+where the local repository of Maven has the description of a library without its jar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +27,7 @@ class Jars:
     """The environment variable that may name a directory with them. Without it, Spark gets them
     from Maven once and keeps them in Ivy's cache."""
     packages: tuple[str, ...]
-    """Their Maven coordinates. Ivy adds what they depend on."""
+    """Their Maven coordinates. Ivy adds what they depend on and Spark does not have."""
     needed: tuple[str, ...]
     """The names without `.jar` that the directory must have."""
 
@@ -45,4 +55,5 @@ def jar_settings(libraries: Iterable[Jars]) -> Mapping[str, str]:
         jars += found
         packages += () if found else library.packages
     settings = {"spark.jars": ",".join(jars), "spark.jars.packages": ",".join(packages)}
+    settings["spark.jars.excludes"] = ",".join(_NOT_NEEDED) if packages else ""
     return {name: value for name, value in settings.items() if value}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.protocol.api import ApiKey
 from quorate.raft.types import Address
 

@@ -23,16 +23,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from quorate.admin.errors import ErrorCode, NetError, NotKafkaError, error_text
 from quorate.dataclass import dataclass
-from quorate.lazy import lazy_modules
+from quorate.lazy import lazy_module
 from quorate.protocol.errors import KafkaError as BrokerError
 from quorate.tools.command_line import ToolError
 from quorate.tools.console.librdkafka_properties import Translation
 
 if TYPE_CHECKING:
     from quorate.admin import client as admin_client
-    from quorate.admin import non_kafka_server
 else:
-    admin_client, non_kafka_server = lazy_modules("quorate.admin", "client", "non_kafka_server")
+    admin_client = lazy_module("quorate.admin.client")
 
 Handle = TypeVar("Handle", Producer, Consumer)
 
@@ -308,11 +307,7 @@ class TopicWait:
         try:
             asyncio.run(describe_cluster())
         except NotKafkaError as error:
-            raise ToolError(
-                str(error).replace(
-                    non_kafka_server.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL"
-                )
-            ) from error
+            raise ToolError(str(error)) from error
         except (BrokerError, NetError, ValueError, OSError):
             return
 

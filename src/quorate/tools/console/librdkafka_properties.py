@@ -7,12 +7,12 @@ name, and `librdkafka_client` warns about it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 
 from quorate.dataclass import dataclass
+from quorate.security.jaas import parse_jaas
 from quorate.tools.command_line import ToolError
 
 METADATA_MAX_AGE_MS = 10_000
@@ -244,30 +244,12 @@ def _assignors(properties: Mapping[str, str], found: Translation) -> None:
 # -- security
 # --------------------------------------------------------------------------------------------------
 
-_JAAS = re.compile(
-    r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE
-)
-_JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
-
-
-def jaas_options(text: str) -> tuple[str, dict[str, str]]:
-    """Returns the login module of a `sasl.jaas.config`, without its package, and its options.
-
-    Raises ToolError.
-    """
-    match = _JAAS.fullmatch(text)
-    if match is None:
-        raise ToolError(
-            'Invalid value for configuration sasl.jaas.config: it must be like MODULE required name="value";'
-        )
-    options = {}
-    for name, double, single, bare in _JAAS_OPTION.findall(match[2]):
-        options[name] = re.sub(r"\\(.)", r"\1", double or single) or bare
-    return match[1].rpartition(".")[2], options
-
 
 def _jaas(properties: Mapping[str, str], found: Translation) -> None:
-    module, options = jaas_options(properties["sasl.jaas.config"])
+    try:
+        module, options = parse_jaas(properties["sasl.jaas.config"])
+    except ValueError as error:
+        raise ToolError(str(error)) from error
     origin = "sasl.jaas.config"
     match module:
         case "PlainLoginModule" | "ScramLoginModule":

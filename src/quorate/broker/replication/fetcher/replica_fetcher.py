@@ -23,7 +23,7 @@ from quorate.broker.replication.fetcher.fetch_session_handler import (
     TopicIdPartition,
 )
 from quorate.log.partition.results import UnexpectedAppendOffset
-from quorate.net.client import NodeChannel
+from quorate.net.channel import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -8,6 +8,7 @@ import hmac
 import pytest
 
 from quorate.admin.sasl import SaslLogin, sasl_login
+from quorate.security.jaas import parse_jaas
 from quorate.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
 from quorate.security.scram_client import MAX_ITERATIONS, ScramClient, ScramError
 
@@ -47,6 +48,8 @@ def test_names_are_escaped_and_a_token_is_announced() -> None:
         (CHALLENGE.replace(b"W22Z", b"W2~Z"), "not base64"),
         (b"\xff\xfe", "not UTF-8"),
         (b"", "no r"),
+        (b"m=unknown," + CHALLENGE, "extension"),
+        (CHALLENGE + b",i=5000", "more than one i"),
     ],
 )
 def test_a_wrong_first_message_of_the_server_is_refused(message: bytes, says: str) -> None:
@@ -108,3 +111,28 @@ def test_properties_of_a_login() -> None:
 def test_a_login_that_cannot_be_made_is_refused(properties: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         sasl_login(properties)
+
+
+@pytest.mark.parametrize(
+    ("value", "password"),
+    [
+        ('"p;q required"', "p;q required"),
+        ("'it''", None),
+        ('""', ""),
+        ("bare", "bare"),
+        (r'"a\"b\\c"', r'a"b\c'),
+        (r'"tab\tbell\7end\0601"', "tab\tbell\aend01"),
+        ('"never closed', None),
+        ('a"b', None),
+        ('"a" junk', None),
+        ('"a"; c.D required password="b"', None),
+    ],
+)
+def test_a_password_is_read_as_kafka_reads_it_or_refused(value: str, password: str | None) -> None:
+    text = f'a.PlainLoginModule required username="u" password={value};'
+    if password is None:
+        with pytest.raises(ValueError, match="it must be one login module") as refused:
+            parse_jaas(text)
+        assert value not in str(refused.value)
+    else:
+        assert parse_jaas(text) == ("PlainLoginModule", {"username": "u", "password": password})

@@ -19,6 +19,7 @@ from quorate.net.dispatch import (
     RequestContext,
 )
 from quorate.net.server import Listener
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.net.served import LOOPS, ServedListener, in_loop, run, use_loop
@@ -175,6 +176,28 @@ def test_a_peer_that_accepts_late_gets_more_time_with_each_attempt() -> None:
         assert attempts == 2
         channel.close()
         server.close()
+
+    run(test)
+
+
+def test_a_channel_whose_login_fails_backs_off() -> None:
+    """Otherwise a caller that tries again would try passwords as fast as the server refuses them."""
+
+    async def test(world: ServedListener) -> None:
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+
+        async def refused(connection: Connection) -> None:
+            times.append(loop.time())
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED)
+
+        channel = NodeChannel("127.0.0.1", world.listener.port, sasl=refused, backoff_min_s=0.1)
+        for _ in range(3):
+            with pytest.raises(KafkaError):
+                await channel.connected()
+        first, second, third = times
+        assert second - first >= 0.08 and third - second >= 0.16
+        channel.close()
 
     run(test)
 

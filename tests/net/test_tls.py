@@ -34,7 +34,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"],
         check=True,
         capture_output=True,
     )  # fmt: skip
@@ -170,6 +170,22 @@ def test_an_unknown_certificate_is_refused(contexts: tuple[ssl.SSLContext, ssl.S
             await Connection.connect(
                 "127.0.0.1", listener.port, ssl=ssl.create_default_context(), timeout_s=5
             )
+        await listener.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_certificate_of_an_ipv6_address_is_trusted(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], host: str
+) -> None:
+    """`bootstrap.servers` has such addresses in brackets, certificates have not."""
+
+    async def main() -> None:
+        listener = Listener()
+        await listener.start("::1", 0, Dispatcher(ListenerKind.BROKER), "SSL", ssl=contexts[0])
+        connection = await Connection.connect(host, listener.port, ssl=contexts[1], timeout_s=5)
+        connection.close()
         await listener.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))

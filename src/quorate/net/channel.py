@@ -21,8 +21,9 @@ clients gave up and came again, it would only see connections that are already c
 class NodeChannel:
     """At most one connection to an address, opened on demand and again after it was lost.
 
-    The back-off after a failed attempt doubles from `backoff_min_s` to `backoff_max_s`. It varies by a
-    fifth, so that many channels do not retry at the same time.
+    The back-off after a failed attempt, also one that failed in TLS or in `sasl`, doubles from
+    `backoff_min_s` to `backoff_max_s`. It varies by a fifth, so that many channels do not retry at the
+    same time.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class NodeChannel:
                 close_when_silent=True,
                 setup_timeout_s=min(_MAX_SETUP_TIMEOUT_S, self._connect_timeout_s * 2**self._timeouts),
             )
-        except (KafkaConnectionError, RequestTimedOut) as error:
+        except Exception as error:
             self._timeouts = min(self._timeouts + 1, 16) if isinstance(error, RequestTimedOut) else 0
             backoff = min(self._backoff_max_s, self._backoff_min_s * 2 ** min(self._failures, 16))
             self._failures += 1

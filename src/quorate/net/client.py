@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
                     host.strip("[]"),
                     port,
                     ssl=ssl,
-                    server_hostname=host if ssl else None,
+                    server_hostname=host.strip("[]") if ssl else None,
                 )
             except OSError as e:
                 if _is_tls_error(e):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_key_store_is_a_file_or_two_texts(ann: Path, tmp_path: Path) -> None:
         client_context({"ssl.keystore.key": parts["ssl.keystore.key"]})
     with pytest.raises(ValueError, match=r"configuration ssl\.keystore\.key: no certificate with its key"):
         client_context(parts | {"ssl.keystore.key": "nonsense"})
+
+
+def test_the_key_of_a_key_store_is_not_copied(ann: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(*args: object, **options: object) -> None:
+        pytest.fail("the private key was written to another file")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", copied)
+    client_context({"ssl.keystore.location": str(ann), "ssl.keystore.type": "PEM"})
 
 
 def test_versions_and_host_names() -> None:

@@ -61,7 +61,7 @@ def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     if location and text.strip():
         raise ValueError("ssl.truststore.certificates and ssl.truststore.location exclude each other")
     if location:
-        text = _pem("ssl.truststore", location, "keytool -list -rfc -keystore STORE > ca.pem", properties)
+        text = _pem("ssl.truststore", location, "keytool -list -rfc -keystore STORE > ca.pem")
     if not text.strip():
         context.load_default_certs()
         return
@@ -78,30 +78,33 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     location = properties.get("ssl.keystore.location", "").strip()
     if location:
         convert = "openssl pkcs12 -in STORE -out client.pem; one of JKS first by keytool -importkeystore"
-        text = _pem("ssl.keystore", location, convert, properties)
-    else:
-        parts = [properties.get(f"ssl.keystore.{part}", "") for part in ("key", "certificate.chain")]
-        if not any(part.strip() for part in parts):
-            return
-        if not all(part.strip() for part in parts):
-            raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain must be given together")
-        text = "\n".join(parts)
-    password = properties.get("ssl.key.password", "")
+        _pem("ssl.keystore", location, convert)  # refuses a store of Java
+        _load_identity(context, location, "ssl.keystore.location", properties)
+        return
+    parts = [properties.get(f"ssl.keystore.{part}", "") for part in ("key", "certificate.chain")]
+    if not any(part.strip() for part in parts):
+        return
+    if not all(part.strip() for part in parts):
+        raise ValueError("ssl.keystore.key and ssl.keystore.certificate.chain must be given together")
     # Python reads keys from files only. This one is readable by its owner, and deleted at once.
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(text)
+        file.write("\n".join(parts))
         file.flush()
-        try:
-            context.load_cert_chain(file.name, password=password)
-        except (ssl.SSLError, OSError) as error:
-            what = "ssl.keystore.location" if location else "ssl.keystore.key"
-            raise ValueError(
-                f"Invalid value for configuration {what}: no certificate with its key, or ssl.key.password "
-                f"is wrong ({error})"
-            ) from error
+        _load_identity(context, file.name, "ssl.keystore.key", properties)
 
 
-def _pem(store: str, location: str, convert: str, properties: Mapping[str, str]) -> str:
+def _load_identity(context: ssl.SSLContext, path: str, name: str, properties: Mapping[str, str]) -> None:
+    """Loads a key and its certificates from a file, which the configuration `name` has given."""
+    try:
+        context.load_cert_chain(path, password=properties.get("ssl.key.password", ""))
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(
+            f"Invalid value for configuration {name}: no certificate with its key, or ssl.key.password "
+            f"is wrong ({error})"
+        ) from error
+
+
+def _pem(store: str, location: str, convert: str) -> str:
     """The text of a PEM file. Raises ValueError for another store."""
     try:
         data = Path(location).read_bytes()

@@ -66,3 +66,4 @@ def test_no_thread_recovers_a_log_after_the_directory_failed(tmp_path: Path) -> 
     assert "partition.metadata" in str(failure) and len(again) == 0
     assert len(opened) < 100, "the others wait for the next start"
     assert not [t for t in threading.enumerate() if t.name.startswith("quorate-log-recovery")]
+    assert not len(again.files), "a disk that failed can be unmounted"

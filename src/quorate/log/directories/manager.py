@@ -399,6 +399,8 @@ class LogManager:
         current = [key for key, log in lost.items() if self._logs.get(key) is log]
         for log in lost.values():
             log.release_files()
+        # Those of logs that `load` has opened but not added, too, so that the disk can be unmounted.
+        self.files.forget_under(str(directory))
         for key in current:
             del self._logs[key]
         logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(current))

@@ -222,8 +222,12 @@ class ControllerChannel:
             self._leave()
 
     def _leave(self) -> None:
-        """Leaves the current controller. Its requests in flight fail soon and are sent to the active one, those
-        that wait for a connection to it at once: that may be in a back-off, as it has ended."""
+        """Leaves the current controller.
+
+        Requests in flight to it get `_LAST_ANSWERS_S` for their answers, and are then sent to the active
+        one. Requests that wait for a connection to it are sent to the active one at once, because a
+        controller that has ended would only be tried again after a back-off.
+        """
         node, self._node, self._address = self._node, None, None
         if node is not None and node.connection is None:
             node.close()

@@ -59,7 +59,11 @@ class NodeChannel:
 
     @property
     def connection(self) -> Connection | None:
-        """The established connection, if there is one. One whose session ends soon is replaced."""
+        """The established connection, or None.
+
+        None also if its session ends soon (KIP-368). That connection is closed after the answers to the
+        requests in flight, and the next call makes another one.
+        """
         found = self._connection
         if found is None or found.replace_at is None or asyncio.get_running_loop().time() < found.replace_at:
             return found

@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ending: Exception | None = None
         self.peer = ""
         self.replace_at: float | None = None
-        """When another connection is to take the place of this one, by the clock of the loop."""
+        """When another connection must replace this one, by the clock of the loop. None: never."""
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.supported_features: dict[str, tuple[int, int]] = {}
         self.finalized_features: dict[str, int] = {}
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
 
     def replace_after(self, seconds: float) -> None:
-        """Says that the peer ends the session, so that another connection is to take the place of this one."""
+        """Called by `sasl` if the session has an end: after `seconds` another connection must replace this one."""
         self.replace_at = self._loop.time() + seconds
 
     def retire(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-_AHEAD = 4  # calls for each thread whose results nobody has taken yet
+_AHEAD = 4
+"""How many results for each thread may wait for the caller. It bounds the memory if the caller is slow."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,10 +20,10 @@ R = TypeVar("R")
 
 def map_in_order(function: Callable[[T], R], items: Sequence[T], threads: int) -> Generator[R, None, None]:
     """Yields the results of `function` in the order of the items, while threads compute those of later items.
-    One thread is that of the caller.
+    If `threads` is 1, the caller's thread computes them.
 
     An exception of a call is raised in its turn. After that, and when the iterator is closed, calls that
-    have not begun are not made, and those that run are waited for.
+    have not begun are not made, and those that run are waited for. Their results are lost.
     """
     if threads == 1:
         for item in items:

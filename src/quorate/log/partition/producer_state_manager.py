@@ -7,9 +7,10 @@ OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka treats as a fatal error. The batc
 leaves out are therefore read again from the end of the log.
 
 A follower truncates in the event loop, and after transactions only a replay from a snapshot finds the state
-at the new log end. Besides those at the base offsets of segments, snapshots are therefore taken at most
-`SNAPSHOT_INTERVAL_BATCHES` apart. (Kafka takes none inside of a segment, but truncates in a fetcher thread.
-Its next start removes them.)
+at the new log end. Therefore snapshots are not only taken at the base offsets of segments: in the active
+segment they are at most `SNAPSHOT_INTERVAL_BATCHES` apart, and the next roll removes those inside of it.
+(Kafka takes none inside of a segment, but truncates in a fetcher thread. If it opens the log, it removes
+them.)
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ each of 200 producers that write in turn. A log with this many small batches tak
 producer's retries are its newest batches."""
 
 SNAPSHOT_INTERVAL_BATCHES = 50_000
-"""The batches between two snapshots of a log with producers, if it has fewer producers than that. Their replay
-takes about 0.25 s, that of a segment of a gigabyte with batches of 68 bytes over a minute."""
+"""The batches between two snapshots of a log with producers. With more producers than this, their number is the
+interval, so that the bytes of snapshots for each batch stay bounded. The replay of an interval takes about
+0.25 s, and that of a segment of a gigabyte with batches of 68 bytes over a minute."""
 
 _WINDOW_BYTES = 8 << 10
 """Bytes of log that the backward search reads at once: sufficient in one read if few producers write."""
@@ -115,7 +117,8 @@ class ProducerStateManager:
         """Changes the state to that at `offset`, where the log was truncated. Raises OSError,
         CorruptRecordError."""
         self.snapshots.remove(lambda snapshot: snapshot > offset)
-        # How far the last one that is left is behind is not known: the next batch is followed by one.
+        # The distance to the newest one that is left is not known. So the next batch is followed by one,
+        # unless there are more producers than the interval has batches.
         self._batches_since_snapshot = SNAPSHOT_INTERVAL_BATCHES
         if self.states.producers:
             segments = self._log.segments

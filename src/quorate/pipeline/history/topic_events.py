@@ -251,8 +251,11 @@ def _last_topics(created: pa.Table) -> TopicNames:
 
 
 def _kinds(found: Differences, base: int, present: str | pa.Array, removed: str) -> pa.Array:
-    """The names of events. An event that a snapshot tells has a name that says so; for one that a record of
-    the log tells, `present` and `removed` are the names, by whether the entity exists after it."""
+    """The names of events.
+
+    An event from a record of the log is named `present` if the entity exists after it, and `removed` if
+    not. Events from a snapshot have names of their own.
+    """
     in_snapshot = pc.less(found.at[EFFECTIVE], base)
     return pc.if_else(
         pa.array(found.is_there),

@@ -37,7 +37,9 @@ logger = logging.getLogger(__name__)
 
 # The pause before an invalid snapshot is fetched again. Snapshots may be large, so each attempt is expensive.
 REFUSED_SNAPSHOT_S = 1.0
-MIN_PART_BYTES = 64 * 1024  # of a snapshot, on a slow link; a link of 270 kbit/s carries it in 2 s
+# The smallest part of a snapshot that is requested on a slow link. At 270 kbit/s it takes 2 s, the default
+# request timeout.
+MIN_PART_BYTES = 64 * 1024
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
 
@@ -289,7 +291,7 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     assert isinstance(request, FetchSnapshot)
     if isinstance(reply, Failure):
         if reply is Failure.TIMEOUT:
-            ask_for_less(r, request)
+            halve_snapshot_parts(r, request)
         return False
     if reply.top_level:
         return on_top_level_error(r, event, reply, now)
@@ -366,8 +368,8 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     return True
 
 
-def ask_for_less(r: RaftState, late: FetchSnapshot) -> None:
-    """Halves the parts of a snapshot after a request that was not answered in time.
+def halve_snapshot_parts(r: RaftState, late: FetchSnapshot) -> None:
+    """Halves the size of later requests for parts of a snapshot after one that was not answered in time.
 
     A slow link cannot carry a large part within the request timeout. The same request would fail again
     and again, and the replica would never catch up.
@@ -379,11 +381,12 @@ def ask_for_less(r: RaftState, late: FetchSnapshot) -> None:
 
 
 def on_fetch_timeout(r: RaftState) -> None:
-    """Notes that the leader is regarded as lost because nothing has arrived from it in time."""
+    """Called when the fetch timeout expires, which may be before the request timeout. So a request for a part
+    of a snapshot that is still in flight counts as one that was not answered in time."""
     for link in r.links.values():
         late = link.in_flight.get(FetchSnapshot)
         if isinstance(late, FetchSnapshot):
-            ask_for_less(r, late)
+            halve_snapshot_parts(r, late)
 
 
 def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:

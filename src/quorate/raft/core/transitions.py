@@ -237,8 +237,11 @@ def request_votes_soon(r: RaftState, now: float) -> None:
 
 
 def request_pre_votes_now(r: RaftState, now: float) -> None:
-    """Ends the random pause of a replica that has lost its leader, after it refused a pre-vote because its own
-    log is longer. With three voters, only this replica can be elected then."""
+    """Ends the random wait of a replica that has lost its leader.
+
+    It has refused a pre-vote because its own log is longer. If there are three voters, it is the only one
+    that can be elected.
+    """
     f = r.following
     if f is not None and f.quick_pre_vote_at != NEVER and r.deferred_epoch != r.epoch:
         f.quick_pre_vote_at = min(f.quick_pre_vote_at, now)

@@ -202,6 +202,27 @@ def test_a_channel_whose_login_fails_backs_off() -> None:
     run(test)
 
 
+def test_a_closed_channel_ends_requests_on_a_connection_whose_session_ended() -> None:
+    async def test(world: ServedListener) -> None:
+        async def login(connection: Connection) -> None:
+            connection.replace_after(0.0)
+
+        answer = world.metadata
+        world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
+        channel = NodeChannel("127.0.0.1", world.listener.port, sasl=login)
+        waiting = asyncio.ensure_future(channel.call(MetadataRequest(), 20))
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        world.metadata = answer
+        await channel.call(MetadataRequest(), 5)
+        assert len(world.listener.connections) == 2 and not waiting.done()
+        channel.close()
+        with pytest.raises(KafkaConnectionError):
+            await asyncio.wait_for(waiting, 5)
+
+    run(test)
+
+
 async def frame_from(reader: asyncio.StreamReader) -> bytes:
     prefix = await reader.readexactly(4)
     return prefix + await reader.readexactly(int.from_bytes(prefix))

@@ -51,6 +51,8 @@ class NodeChannel:
         self._on_lost = on_lost
         self._rng = rng or random.Random()
         self._connection: Connection | None = None
+        self._retired: set[Connection] = set()
+        """Connections that were replaced and still have requests in flight."""
         self._connecting: asyncio.Task[Connection] | None = None
         self._failures = 0
         self._timeouts = 0
@@ -68,6 +70,8 @@ class NodeChannel:
         if found is None or found.replace_at is None or asyncio.get_running_loop().time() < found.replace_at:
             return found
         self._connection = None
+        self._retired.add(found)
+        found.closed.add_done_callback(lambda _: self._retired.discard(found))
         found.retire()
         return None
 
@@ -159,8 +163,10 @@ class NodeChannel:
             self._connection.close()
 
     def close(self) -> None:
-        """Closes the connection. The channel makes no other one."""
+        """Closes the connections. The channel makes no other one."""
         self._closed = True
+        for retired in tuple(self._retired):
+            retired.close()
         if self._connecting is not None:
             self._connecting.cancel()
         self.disconnect()

@@ -325,11 +325,11 @@ def finish(log: PartitionLog, *, producer: int = 7, commit: bool = True) -> Appe
     return log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)
 
 
-@pytest.mark.parametrize("restart", [None, "clean", "unclean"])
+@pytest.mark.parametrize("before_it", [None, "clean", "unclean", "roll"])
 def test_a_truncation_after_transactions_replays_only_the_end_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_it: str | None
 ) -> None:
-    """The same with transactions, also if the broker was started again before it."""
+    """The same with transactions, also if the broker was started again or the segment rolled before it."""
     interval = 100
     monkeypatch.setattr(producer_state_manager, "SNAPSHOT_INTERVAL_BATCHES", interval)
     log = open_log(tmp_path, segment_bytes=10_000_000)
@@ -338,8 +338,10 @@ def test_a_truncation_after_transactions_replays_only_the_end_of_the_log(
         send(log, 2 * i, transactional=True)
         if i % 7 == 6:
             finish(log, commit=i % 500 != 6)
-    if restart is not None:
-        log = reopen(log, clean=restart == "clean")
+    if before_it == "roll":
+        log.roll(NOW)
+    elif before_it is not None:
+        log = reopen(log, clean=before_it == "clean")
     before = log.log_end_offset
     read = 0
     headers = Segment.headers
@@ -364,16 +366,25 @@ def test_a_truncation_after_transactions_replays_only_the_end_of_the_log(
     assert found == [(p.producer_id, p.current_txn_first_offset, *p.batches) for p in log.active_producers()]
 
 
-def test_snapshots_inside_of_a_segment_are_removed_when_it_is_rolled(
+def test_snapshots_inside_of_a_segment_stay_until_the_second_roll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def snapshots() -> list[int]:
+        return sorted(int(path.stem) for path in log.dir.glob("*.snapshot"))
+
     monkeypatch.setattr(producer_state_manager, "SNAPSHOT_INTERVAL_BATCHES", 3)
     log = open_log(tmp_path)
     for i in range(10):
         send(log, 2 * i)
-    assert sorted(path.stem for path in log.dir.glob("*.snapshot")) == [f"{n:020d}" for n in (6, 12, 18)]
+    assert snapshots() == [6, 12, 18]
     log.roll(NOW)
-    assert sorted(path.stem for path in log.dir.glob("*.snapshot")) == [f"{20:020d}"]
+    assert snapshots() == [6, 12, 18, 20]
+    for i in range(10, 14):
+        send(log, 2 * i)
+    log.roll(NOW)
+    assert snapshots() == [20, 26, 28]
+    log = reopen(log, clean=False)
+    assert snapshots() == [20, 28], "a power failure may have brought back an old one"
 
 
 def test_producers_after_a_truncation_are_those_of_a_complete_replay(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka treats as a fatal error. The batc
 leaves out are therefore read again from the end of the log.
 
 A follower truncates in the event loop, and after transactions only a replay from a snapshot finds the state
-at the new log end. Therefore snapshots are not only taken at the base offsets of segments: in the active
-segment they are at most `SNAPSHOT_INTERVAL_BATCHES` apart, and the next roll removes those inside of it.
+at the new log end. Therefore snapshots are not only taken at the base offsets of segments: in the two newest
+segments they are at most `SNAPSHOT_INTERVAL_BATCHES` apart. A roll removes those inside of older segments,
+and a start those inside of all segments but the last.
 (Kafka takes none inside of a segment, but truncates in a fetcher thread. If it opens the log, it removes
 them.)
 """

@@ -22,7 +22,14 @@ from quorate.raft.core.events import (
 )
 from quorate.raft.core.follower import MIN_PART_BYTES, REFUSED_SNAPSHOT_S
 from quorate.raft.core.raft import Raft
-from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, Role
+from quorate.raft.types import (
+    ASK_FETCH_BYTES,
+    ASK_SNAPSHOT_BYTES,
+    MAX_SNAPSHOT_BYTES,
+    LeaderAndEpoch,
+    OffsetEpoch,
+    Role,
+)
 from tests.raft.test_rules import started, vote
 from tests.raft.world import address
 
@@ -150,6 +157,38 @@ def test_a_fetch_asks_for_at_most_controller_quorum_fetch_max_bytes_of_records()
     f = Follower(fetch_max_bytes=70_000)
     f.new_leader()
     assert f.asked(m.Fetch).max_bytes == 70_000
+
+
+def test_after_a_fetch_that_is_not_answered_in_time_fewer_bytes_of_the_log_are_requested() -> None:
+    """A link that carries less than a response within the request timeout would never carry the log."""
+    f = Follower()
+    f.new_leader()
+    asked = [f.asked(m.Fetch).max_bytes]
+    for _ in range(6):
+        f.step(Replied(m.Peer(3, address(3)), f.asked(m.Fetch), m.Failure.TIMEOUT))
+        f.later()
+        asked.append(f.asked(m.Fetch).max_bytes)
+    assert asked == [max(ASK_FETCH_BYTES >> i, MIN_PART_BYTES) for i in range(7)]
+    f.reply(m.Fetch, m.FetchReply(high_watermark=0))
+    assert f.asked(m.Fetch).max_bytes == ASK_FETCH_BYTES, "it has caught up, and the link may be fast again"
+
+
+def test_a_fetch_that_outlasts_the_fetch_timeout_is_halved_once() -> None:
+    f = Follower()
+    f.new_leader()
+    late = f.asked(m.Fetch)
+    f.now = f.r.state.following.fetch_deadline
+    f.step(Timeout())
+    assert f.r.state.role is Role.PROSPECTIVE
+    f.step(Replied(m.Peer(3, address(3)), late, m.Failure.TIMEOUT))
+    assert f.r.state.fetch_bytes == ASK_FETCH_BYTES // 2
+
+
+def test_a_silent_node_that_is_not_the_leader_does_not_make_fetches_smaller() -> None:
+    f = Follower()
+    f.new_leader()
+    f.step(Replied(m.Peer(2, address(2)), f.asked(m.Fetch), m.Failure.TIMEOUT))
+    assert f.r.state.fetch_bytes == ASK_FETCH_BYTES
 
 
 def test_a_download_that_was_opened_for_an_earlier_leader_must_be_confirmed_by_the_new_one() -> None:

@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 
 # The pause before an invalid snapshot is fetched again. Snapshots may be large, so each attempt is expensive.
 REFUSED_SNAPSHOT_S = 1.0
-# The smallest part of a snapshot that is requested on a slow link. At 270 kbit/s it takes 2 s, the default
-# request timeout.
+# The smallest part of the log or of a snapshot that is requested on a slow link. At 270 kbit/s it takes 2 s,
+# the default request timeout.
 MIN_PART_BYTES = 64 * 1024
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
@@ -93,7 +93,7 @@ def fetch_request(r: RaftState) -> Fetch:
         end.epoch,
         r.params.fetch_max_wait_ms,
         hwm,
-        r.params.fetch_max_bytes,
+        r.fetch_bytes,
         r.params.cluster_id,
         r.facts,
     )
@@ -133,6 +133,8 @@ def on_fetch_reply(r: RaftState, event: Replied, current: bool, now: float) -> b
     if isinstance(reply, Failure):
         if reply is Failure.DISCONNECTED:
             on_leader_unreachable(r, event.to.address, now)
+        elif reply is Failure.TIMEOUT:
+            halve_parts(r, event.to.address, request)
         return False
     if reply.top_level:
         return on_top_level_error(r, event, reply, now)
@@ -189,6 +191,7 @@ def on_fetch_reply(r: RaftState, event: Replied, current: bool, now: float) -> b
             r.effects.append_fetched = reply.records
             r.awaiting_sync = True
         else:
+            r.fetch_bytes = r.params.fetch_max_bytes  # caught up
             advance_high_watermark(r)
     reset_fetch_timeout(r, now)
     return True
@@ -291,7 +294,7 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     assert isinstance(request, FetchSnapshot)
     if isinstance(reply, Failure):
         if reply is Failure.TIMEOUT:
-            halve_snapshot_parts(r, request)
+            halve_parts(r, event.to.address, request)
         return False
     if reply.top_level:
         return on_top_level_error(r, event, reply, now)
@@ -368,25 +371,33 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
     return True
 
 
-def halve_snapshot_parts(r: RaftState, late: FetchSnapshot) -> None:
-    """Halves the size of later requests for parts of a snapshot after one that was not answered in time.
+def halve_parts(r: RaftState, asked: Address, late: Fetch | FetchSnapshot) -> None:
+    """Halves the size of later requests for parts of the log or of a snapshot after one that the leader did
+    not answer in time.
 
     A slow link cannot carry a large part within the request timeout. The same request would fail again
-    and again, and the replica would never catch up.
+    and again, and the replica would never catch up. A batch is never divided, so that the link must
+    carry the largest one in that time.
     """
     smaller = max(late.max_bytes // 2, MIN_PART_BYTES)
-    if smaller < min(r.snapshot_part_bytes, late.max_bytes):
+    if isinstance(late, Fetch):
+        of_leader = r.leader_id is not None and asked == r.address_of(r.leader_id)
+        if of_leader and smaller < min(r.fetch_bytes, late.max_bytes):
+            r.fetch_bytes = smaller
+            logger.info("[Raft id=%d] fetching the log in parts of %d bytes", r.me.id, smaller)
+    elif smaller < min(r.snapshot_part_bytes, late.max_bytes):
         r.snapshot_part_bytes = smaller
         logger.info("[Raft id=%d] fetching snapshots in parts of %d bytes", r.me.id, smaller)
 
 
 def on_fetch_timeout(r: RaftState) -> None:
-    """Called when the fetch timeout expires, which may be before the request timeout. So a request for a part
-    of a snapshot that is still in flight counts as one that was not answered in time."""
-    for link in r.links.values():
-        late = link.in_flight.get(FetchSnapshot)
-        if isinstance(late, FetchSnapshot):
-            halve_snapshot_parts(r, late)
+    """Called when the fetch timeout expires, which may be before the request timeout. So a request that is
+    still in flight counts as one that was not answered in time."""
+    for asked, link in r.links.items():
+        for kind in (Fetch, FetchSnapshot):
+            late = link.in_flight.get(kind)
+            if isinstance(late, Fetch | FetchSnapshot):
+                halve_parts(r, asked, late)
 
 
 def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:

@@ -90,7 +90,8 @@ class RaftState:
         self.successors: list[ReplicaKey] = []  # named in the EndEpoch of a resigned leader
         self.links: dict[Address, Link] = {}
         self.installing: OffsetEpoch | None = None  # a complete snapshot that is about to replace the log
-        self.snapshot_part_bytes = params.fetch_snapshot_max_bytes  # asked of the leader; less on a slow link
+        self.fetch_bytes = params.fetch_max_bytes  # asked of the leader; less on a slow link
+        self.snapshot_part_bytes = params.fetch_snapshot_max_bytes  # the same
         self.leader_hwm = -1  # the high watermark in the leader's last Fetch response
         self.quick_pre_vote_until = -1.0  # a refused quick pre-vote is repeated until then
         self.shutting_down = False

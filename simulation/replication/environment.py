@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 from quorate.log.directories import manager
-from quorate.net import client
+from quorate.net import channel
 from simulation.checker.invariants import InvariantError
 from simulation.nodes.environment import WALL_MS
 from simulation.nodes.loop import CALLBACK_OWNER, CallbackOwner
@@ -90,7 +90,7 @@ class Environment:
             stack.enter_context(mock.patch.object(os, "urandom", chance.randbytes))
             stack.enter_context(mock.patch.object(secrets, "randbelow", chance.randrange))
             seeded = SimpleNamespace(Random=lambda: random.Random(chance.getrandbits(32)))
-            stack.enter_context(mock.patch.object(client, "random", seeded))
+            stack.enter_context(mock.patch.object(channel, "random", seeded))
             stack.enter_context(mock.patch.object(manager, "BackgroundScheduler", VirtualScheduler))
             stack.enter_context(self.loop.running())
             stack.enter_context(self.violation_context())

@@ -21,6 +21,7 @@ from quorate.protocol.messages.join_group import JoinGroupRequest
 from quorate.protocol.messages.leave_group import LeaveGroupRequest
 from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
+from quorate.records.batch import decode_records
 from tests.broker.coordinators.client import (
     Turns,
     commit_request,
@@ -218,19 +219,54 @@ async def test_the_offsets_of_a_deleted_group_are_deleted_in_several_turns(
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
 
 
+@pytest.mark.parametrize("steps", range(1, 6))
 @in_loop
-async def test_a_member_that_joins_stops_the_deletion_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_is_deleted_with_all_its_offsets_or_keeps_them(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member joins after some steps of the deletion."""
     monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 1)
     async with World() as w:
-        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2)), 9)
+        w.metadata.topics["t"] = 5
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2, 3)), 9)
         deletion = asyncio.ensure_future(
             w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
         )
-        await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
         await joined(w, 3)
-        assert [r.error_code for r in (await deletion).results] == [E.NON_EMPTY_GROUP]
+        [result] = (await deletion).results
+        left = {} if result.error_code == E.NONE else {("t", partition): 2 for partition in range(4)}
+        assert result.error_code in (E.NONE, E.NON_EMPTY_GROUP)
         listed = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)).groups
         assert [g.group_id for g in listed] == ["g"]
+        for _ in range(2):
+            assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == left
+            await w.restart()
+
+
+@pytest.mark.parametrize("steps", range(1, 4))
+@in_loop
+async def test_offsets_that_are_committed_during_a_deletion_are_deleted(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step deletes the group as one batch, with all that was committed before."""
+    monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 1)
+    async with World() as w:
+        w.metadata.topics["t"] = 5
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2, 3)), 9)
+        partition = w.service.groups.partition_for("g")
+        deletion = asyncio.ensure_future(
+            w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
+        )
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(4,)), 9)
+        assert [r.error_code for r in (await deletion).results] == [E.NONE]
+        assert len(decode_records(w.replicas.batches(partition)[-1])) == 6
+        for _ in range(2):
+            assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
+            await w.restart()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.group_deletion import GroupDeletion
 from quorate.broker.coordinators.group.model import (
     Caller,
     GroupRecord,
@@ -319,7 +320,7 @@ def test_a_live_foreign_group_is_listed_and_left_alone() -> None:
     assert h.answers[h.join(group="n")].error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert commit(h, group="n", member="m", generation=4) == E.UNKNOWN_MEMBER_ID
     assert commit(h, group="n") == E.UNKNOWN_MEMBER_ID
-    outcome, _ = h.shard.delete_group("n", 0, 10)
+    outcome = h.shard.delete_group(GroupDeletion("n", 10), 0, 1000)
     assert not outcome.records
     h.advance(10 * DAY_MS / 1000)
     assert not h.log
@@ -337,7 +338,8 @@ def test_an_empty_foreign_group_may_be_deleted_with_all_its_records() -> None:
     h = Harness()
     foreign(h, member=False)
     h.shard.replay(OffsetRecord("n", "t", 0, OffsetAndMetadata(5)), 3)
-    h.carry_out(h.shard.delete_group("n", 1, 10)[0], h.shard.state)
+    before = h.shard.state
+    h.carry_out(h.shard.delete_group(GroupDeletion("n", 10), 1, 1000), before)
     assert "n" not in h.shard.state.groups
     deleted = [r.record_type for r in h.log if isinstance(r, UnsupportedGroupRecord)]
     assert deleted == [6, 3], "the group's own record goes last"

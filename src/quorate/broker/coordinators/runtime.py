@@ -149,6 +149,10 @@ class CoordinatorRuntime(Generic[ShardT]):
         config = replica_log.config
         return (min(int(config.max_message_bytes), int(config.segment_bytes)) - BATCH_OVERHEAD) // 2
 
+    def records_bytes(self, partition: int) -> int:
+        """The size of uncompressed records that fit into one batch, with any codec."""
+        return self._batch_limit(partition) * (1 if self._compression else 2)
+
     def contexts(self) -> Iterator[CoordinatorContext[ShardT]]:
         """All shards of this broker, also those that are loading."""
         return iter(list(self._contexts.values()))

@@ -57,6 +57,12 @@ class OffsetRecord(NamedTuple):
     value: OffsetAndMetadata | None
 
 
+class OffsetTombstone(NamedTuple):
+    """Deletes a committed offset, whose key is encoded. It is not replayed: its step changes the state."""
+
+    key: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMember:
     """A member in the record of a classic group."""
@@ -113,7 +119,7 @@ class UnsupportedGroupRecord:
     member_id: str | None = None
 
 
-Record = OffsetRecord | GroupRecord | UnsupportedGroupRecord
+Record = OffsetRecord | OffsetTombstone | GroupRecord | UnsupportedGroupRecord
 
 
 @dataclass(frozen=True, slots=True)

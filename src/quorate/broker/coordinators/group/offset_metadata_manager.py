@@ -8,7 +8,6 @@ during loading and in service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from immutables import Map
 
@@ -21,7 +20,6 @@ from quorate.broker.coordinators.group.model import (
     OffsetAndMetadata,
     OffsetRecord,
     PartitionKey,
-    Record,
     ShardState,
     StateStore,
     UnsupportedGroup,
@@ -303,15 +301,6 @@ class OffsetMetadataManager:
 
         out.after = stored
         return out
-
-    def offset_tombstones(self, group_id: str, limit: int) -> list[Record]:
-        """Tombstones for the offsets of a group, including pending ones, but at most for `limit`."""
-        known = self._store.state.offsets.get(group_id, _NO_OFFSETS)
-        partitions = list(islice(known, limit))
-        if len(partitions) < limit:
-            pending = [key for key in self._store.state.pending_partitions(group_id) if key not in known]
-            partitions += pending[: limit - len(partitions)]
-        return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
 
     def deletion_of(self, topics: frozenset[str]) -> TopicsDeletion:
         """Starts the deletion of the offsets of deleted topics. Its steps are done by `delete_of_topics`."""

@@ -16,6 +16,7 @@ from quorate.broker.coordinators.group.model import (
     GroupRecord,
     OffsetAndMetadata,
     OffsetRecord,
+    OffsetTombstone,
     Record,
     StoredGroup,
     StoredMember,
@@ -68,6 +69,8 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         case OffsetRecord():
             group_id, topic, partition, offset = record
             return _offset_key(group_id, topic, partition), None if offset is None else _encode_offset(offset)
+        case OffsetTombstone(key=key):
+            return key, None
         case GroupRecord(group_id=group_id, value=group):
             key = _INT16.pack(GROUP_METADATA) + GroupMetadataKey(group=group_id).encode(0)
             return key, None if group is None else _encode_group(group)

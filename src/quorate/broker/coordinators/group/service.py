@@ -21,6 +21,7 @@ from quorate.broker.coordinators.context import Answer
 from quorate.broker.coordinators.group.classic.classic_group import UNKNOWN_MEMBER_ID
 from quorate.broker.coordinators.group.classic.classic_responses import join_error
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.group_deletion import GroupDeletion
 from quorate.broker.coordinators.group.model import Caller, GroupCounts
 from quorate.broker.coordinators.group.record_serde import decode_record, encode_record
 from quorate.broker.coordinators.group.requests.offset_requests import OffsetRequests
@@ -54,7 +55,7 @@ GROUPS_AT_ONCE = 50
 """Groups of a request that are handled in one turn of the event loop, in a millisecond at most."""
 
 OFFSETS_AT_ONCE = 500
-"""Offsets of a group to be deleted that are deleted in one turn of the event loop, in some milliseconds."""
+"""Offsets of a group to be deleted that are prepared in one turn of the event loop, in some milliseconds."""
 
 MAX_PROTOCOLS = 1000
 """The largest number of protocols in a JoinGroup.
@@ -289,23 +290,20 @@ class GroupCoordinatorService:
         return response
 
     async def _delete_group(self, group_id: str) -> list[Answer]:
-        """Starts the deletion of a group and returns the error codes of all steps.
-
-        Its offsets are deleted first, some in each turn of the event loop.
-        """
-        remains = False
+        """Starts the deletion of a group and returns the error codes of all steps, which take a turn of the
+        event loop each."""
+        partition = self.partition_for(group_id)
+        deletion = GroupDeletion(group_id, OFFSETS_AT_ONCE)
+        max_bytes = self.runtime.records_bytes(partition)
 
         def step(shard: GroupCoordinatorShard, token: Answer, _: StepTime) -> CoordinatorResult:
-            nonlocal remains
-            result, remains = shard.delete_group(group_id, token, OFFSETS_AT_ONCE)
-            return result
+            return shard.delete_group(deletion, token, max_bytes)
 
         answers: list[Answer] = []
         while True:
-            remains = False
-            answers.append(self.runtime.write(self.partition_for(group_id), step))
+            answers.append(self.runtime.write(partition, step))
             await asyncio.sleep(0)
-            if not remains or _has_failed(answers[-1]):
+            if deletion.finished or _has_failed(answers[-1]):
                 return answers
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quorate.broker.coordinators.group.classic.classic_group import ClassicGroup, ClassicGroupState
-from quorate.broker.coordinators.group.classic.classic_responses import unsupported_group_tombstones
 from quorate.broker.coordinators.group.classic.group_metadata_manager import GroupMetadataManager
 from quorate.broker.coordinators.group.classic.member_timers import MemberTimers
 from quorate.broker.coordinators.group.classic.rebalance import Rebalancer
 from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.group_deletion import GroupDeletion
 from quorate.broker.coordinators.group.model import (
     GroupCounts,
     GroupRecord,
@@ -33,7 +33,7 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
     TopicsDeletion,
 )
 from quorate.broker.coordinators.group.timer_events import TimerEvent
-from quorate.broker.coordinators.result import After, CoordinatorResult, StepTime, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode
@@ -251,33 +251,6 @@ class GroupCoordinatorShard:
             ],
         )
 
-    def delete_group(self, group_id: str, token: Token, max_offsets: int) -> tuple[CoordinatorResult, bool]:
-        """Deletes `max_offsets` offsets of an empty group, or the group if it has fewer. The response is an
-        error code. Returns also whether the group remains to be deleted."""
-        group = self.state.groups.get(group_id)
-        if group is None or (isinstance(group, ClassicGroup) and group.state is ClassicGroupState.DEAD):
-            return CoordinatorResult(after=_answer(token, ErrorCode.GROUP_ID_NOT_FOUND)), False
-        is_empty = (
-            group.is_empty if isinstance(group, UnsupportedGroup) else group.state is ClassicGroupState.EMPTY
-        )
-        if not is_empty:
-            return CoordinatorResult(after=_answer(token, ErrorCode.NON_EMPTY_GROUP)), False
-        out = CoordinatorResult(after=_answer(token, ErrorCode.NONE))
-        out.records = self.offsets.offset_tombstones(group_id, max_offsets)
-        remains = len(out.records) == max_offsets
-        if not remains and isinstance(group, UnsupportedGroup):
-            out.records += unsupported_group_tombstones(group)
-        elif not remains:
-            out.records.append(GroupRecord(group_id, None))
-        return out, remains
-
-
-def _answer(token: Token, code: ErrorCode) -> After:
-    """Answers with `code`, or with the error of the append."""
-
-    def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
-        return CoordinatorResult(
-            replies=[(token, code if error is ErrorCode.NONE else operation_error(error))]
-        )
-
-    return stored
+    def delete_group(self, deletion: GroupDeletion, token: Token, max_bytes: int) -> CoordinatorResult:
+        """Does a step of a deletion. The response is an error code."""
+        return deletion.step(self._store, token, max_bytes)

@@ -127,15 +127,14 @@ def load_log(
         )
     log.set_segments(loaded.segments, loaded.log_end_offset)
     log_start = max(log_start_offset, log.bases[0])
+    last_epoch = log.segments[-1].last_epoch
+    if len(epochs) and last_epoch >= 0 and epochs.epoch_for(log.end_offset - 1) != last_epoch:
+        epochs_lost = f"the epoch of the last batch, {last_epoch}, is not the last one in {LEADER_EPOCHS}"
     if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:
         logger.warning(
             "[PartitionLog %s] Rebuilding the leader epochs from the batches: %s", log.name, epochs_lost
         )
-        epochs.clear()
-        for segment in log.segments:
-            for header, _ in segment.headers(0, segment.size):
-                epochs.correct(header.leader_epoch, header.base_offset)
-        epochs.dirty = True
+        epochs.rebuild(header for segment in log.segments for header, _ in segment.headers(0, segment.size))
     epochs.truncate_from_end(log.end_offset)
     epochs.truncate_from_start(log_start)
     _load_producers(log, producers, loaded, log_start, clean, now_ms)

@@ -53,6 +53,7 @@ class Segment:
         "first_timestamp",
         "has_txn_index",
         "is_rebuilt",
+        "last_epoch",
         "last_modified_ms",
         "max_timestamp",
         "offset_of_max_timestamp",
@@ -85,6 +86,7 @@ class Segment:
         self._max_index_bytes = config.segment_index_bytes
         self._bytes_since_index = 0
         self.is_rebuilt = False
+        self.last_epoch = -1  # the leader epoch of the last batch, when `next_offset` has read it
         self._rebuild_ahead: IndexRebuild[Segment] | None = None
         self._located: tuple[int, BatchPosition] | None = None
         """What `cold_regions` has found for an offset, for the `find` that follows."""
@@ -479,7 +481,7 @@ class Segment:
                 raise CorruptRecordError(
                     f"Index entry ({offset}, {position}) of {self.log_path} does not name a batch"
                 )
-            result = header.next_offset
+            result, self.last_epoch = header.next_offset, header.leader_epoch
         return result
 
     # --- time -------------------------------------------------------------------------------------

@@ -168,8 +168,10 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
 def test_a_follower_copies_what_a_power_failure_has_lost_before_later_records(pair, tmp_path):
     """It lost the end of a segment, and kept the next one.
 
-    The leader finds no divergence, because the epoch of the last record is its own.
+    The leader finds no divergence, because the epoch of the last record is its own. The follower left the
+    ISR when it registered again.
     """
+    pair.publish(placed(isr=(LEADER,), partition_epoch=1))
     for value in (b"a", b"b", b"c"):
         write(pair, LEADER, value)
     leader, files = pair.log(LEADER), pair.brokers[FOLLOWER].files

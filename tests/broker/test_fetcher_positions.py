@@ -3,6 +3,7 @@ nothing of the leader's log is left out."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.batch import set_placement
 
 from .pair import FOLLOWER, LEADER, Pair, placed, write
-from .world import batch_of
+from .world import batch_of, values_in
 
 
 @pytest.fixture
@@ -93,3 +94,40 @@ def test_an_unexpected_error_after_the_append_does_not_repeat_it(
     pair.rounds(2)
     assert followed.failures == 0
     assert_equal_logs(pair, b"a", b"b")
+
+
+def with_gap(pair: Pair) -> None:
+    """Gives the broker that leads first a log without its offsets 1 and 2, which a power failure has lost."""
+    write(pair, LEADER, b"kept")
+    log = pair.log(LEADER)
+    kept = log.size_bytes
+    write(pair, LEADER, b"lost", b"lost")
+    log.roll()
+    write(pair, LEADER, b"later")
+    os.truncate(log.segments[0].log_path, kept)
+    replicas = pair.brokers[LEADER].replicas
+    partition = replicas.partition("t", 0)
+    partition.forget_log()
+    partition.use_log(
+        PartitionLog.open(log.dir, log.config, files=pair.brokers[LEADER].logs.files, topic_id=log.topic_id)
+    )
+    assert pair.log(LEADER).gap_start == 1
+
+
+def test_a_former_leader_in_the_isr_keeps_the_records_after_its_gap(pair: Pair) -> None:
+    """It has acknowledged them. If the new leader died at once, this replica would be elected."""
+    with_gap(pair)
+    pair.publish(placed(epoch=1, partition_epoch=1, isr=(1,)))
+    write(pair, LEADER, b"acknowledged")
+    pair.follow()
+    pair.rounds(3)
+    pair.publish(placed(epoch=1, partition_epoch=2))
+    acknowledged = pair.log(LEADER).high_watermark
+    assert acknowledged == pair.log(LEADER).log_end_offset == 5
+    pair.publish(placed(FOLLOWER, epoch=2, partition_epoch=3))
+    pair.follow(FOLLOWER, LEADER)
+    assert pair.log(LEADER).log_end_offset == pair.log(LEADER).high_watermark == acknowledged
+    write(pair, FOLLOWER, b"next")
+    pair.rounds(2)
+    assert pair.values(FOLLOWER) == [b"kept", b"later", b"acknowledged", b"next"]
+    assert values_in(pair.log(LEADER).read_bytes(3, 1 << 20)) == [b"later", b"acknowledged", b"next"]

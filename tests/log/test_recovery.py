@@ -500,3 +500,30 @@ def test_truncation_reverts_producers(tmp_path: Path) -> None:
     log.truncate_to(3)
     assert [(p.producer_id, p.last_sequence) for p in log.active_producers()] == [(7, 2)]
     assert log.producers.first_unstable_offset is None and produced(log, 7, 3) == 3
+
+
+@pytest.mark.parametrize("foreign", ["0 0\n7 2", "0 0", "3 0"])
+def test_epochs_that_contradict_the_last_batch_are_taken_from_the_batches(
+    tmp_path: Path, foreign: str
+) -> None:
+    """After a clean stop too. With an epoch that its leader does not know, a follower could not fetch."""
+    log = open_log(tmp_path)
+    for epoch in (0, 0, 3, 5):
+        put(log, b"v", epoch=epoch)
+    log.close()
+    lines = foreign.split("\n")
+    (log.dir / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    again = open_log(tmp_path, clean_shutdown=True, recovery_point=4)
+    assert again.epochs.entries() == [(0, 0), (3, 2), (5, 3)]
+
+
+def test_an_epoch_without_records_does_not_contradict_the_last_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(tmp_path)
+    put(log, b"v", epoch=3)
+    log.epochs.assign(4, 1)
+    log.close()
+    again = open_log(tmp_path, clean_shutdown=True, recovery_point=1)
+    assert again.epochs.entries() == [(3, 0)]
+    assert "Rebuilding" not in caplog.text

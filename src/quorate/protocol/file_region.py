@@ -14,6 +14,14 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
+class ReadAhead(Protocol):
+    """Work on the disk that a thread does before the event loop reads."""
+
+    def read(self) -> bytes:
+        """Does the work. Raises OSError, EOFError."""
+        ...
+
+
 @dataclass(slots=True, frozen=True)
 class FileRegion:
     """`length` bytes from `position` of the file behind `fd_owner`."""

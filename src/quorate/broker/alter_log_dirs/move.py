@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.log.scheduler import Step
-    from quorate.protocol.file_region import FileRegion
+    from quorate.protocol.file_region import ReadAhead
 
 logger = logging.getLogger("quorate.broker.alter_log_dirs")
 
@@ -389,7 +389,7 @@ class LogDirMove:
             raise
 
 
-def _read(log: PartitionLog, parts: Sequence[FileRegion]) -> bytes:
+def _read(log: PartitionLog, parts: Sequence[ReadAhead]) -> bytes:
     """The bytes of parts of a log. Raises LogDirFailure, and EOFError if the log was truncated meanwhile."""
     try:
         return b"".join(part.read() for part in parts)

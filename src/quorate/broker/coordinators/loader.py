@@ -11,7 +11,7 @@ from typing import Any
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
 from quorate.log.errors import DiskAccess, LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.file_region import FileRegion
+from quorate.protocol.file_region import ReadAhead
 from quorate.protocol.page_cache import resident_bytes
 from quorate.records.batch import control_records, decode_records, iter_batches, verify_crc
 from quorate.records.control import ControlRecordType
@@ -50,7 +50,7 @@ async def _read(source: Any, offset: int) -> bytes:
         return await loop.run_in_executor(None, _bytes_of, parts)
 
 
-def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
+def _bytes_of(regions: Iterable[ReadAhead]) -> bytes:
     return b"".join(region.read() for region in regions)
 
 

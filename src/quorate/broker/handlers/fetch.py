@@ -37,7 +37,7 @@ from quorate.protocol.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import FrameSource, Handler, RequestContext
-    from quorate.protocol.file_region import FileRegion
+    from quorate.protocol.file_region import ReadAhead
 
 AT_ONCE = 500
 """A Fetch with more partitions than this, including those of its session, takes several turns of the event
@@ -198,7 +198,7 @@ class FetchHandler:
 
     async def _read_ahead(
         self,
-        cold: list[FileRegion],
+        cold: list[ReadAhead],
         context: RequestContext,
         fetch: FetchContext,
         answers: dict[PartitionKey, PartitionAnswer],

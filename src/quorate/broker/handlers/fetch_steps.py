@@ -18,7 +18,7 @@ from quorate.protocol.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.file_region import FileRegion
+    from quorate.protocol.file_region import ReadAhead
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
@@ -37,7 +37,7 @@ def forgotten_keys(request: FetchRequest, version: int) -> Iterator[PartitionKey
             yield (topic.topic_id if version >= 13 else topic.topic, partition)
 
 
-def touch(regions: list[FileRegion]) -> None:
+def touch(regions: list[ReadAhead]) -> None:
     """Loads regions into the page cache. Called in a thread."""
     for region in regions:
         region.read()
@@ -109,12 +109,12 @@ class FetchSteps:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None
 
-    def cold_regions(self, wanted: Iterable[FetchPartition]) -> list[FileRegion]:
+    def cold_regions(self, wanted: Iterable[FetchPartition]) -> list[ReadAhead]:
         """The regions that reading needs and the page cache does not have. Those for which no descriptor is
         left are missing: the read waits for the disk."""
         local_log = self._services.replicas.local_log
         files = self._services.replicas.logs.files
-        cold: list[FileRegion] = []
+        cold: list[ReadAhead] = []
         for part in wanted:
             if files.is_exhausted:
                 break

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.file_region import FileRegion
+    from quorate.protocol.file_region import ReadAhead
 
 PIECE = 20
 """Partitions for which a step is taken before the time is looked at. Reading them takes half a
@@ -126,7 +126,7 @@ class LargeFetch:
     async def _read_ahead(self) -> None:
         """Loads the indexes and batch headers into the page cache in a thread."""
         for _ in range(READ_AHEAD_ROUNDS):
-            cold: list[FileRegion] = []
+            cold: list[ReadAhead] = []
             await self._rounds.collect(self._find_cold(cold))
             if not cold:
                 return
@@ -135,7 +135,7 @@ class LargeFetch:
             except (OSError, EOFError):
                 return  # the read raises the error again
 
-    def _find_cold(self, cold: list[FileRegion]) -> Iterator[None]:
+    def _find_cold(self, cold: list[ReadAhead]) -> Iterator[None]:
         for some in _pieces(self._wanted):
             cold += self._steps.cold_regions(some)
             yield

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
-    from quorate.protocol.file_region import FileRegion
+    from quorate.protocol.file_region import ReadAhead
 
 logger = logging.getLogger("quorate.broker.list_offsets")
 
@@ -105,7 +105,7 @@ class ListOffsetsHandler:
         response = self._rounds.answer(count, answers, lambda some: self._response(request, some))
         return response if isinstance(response, ListOffsetsResponse) else await response
 
-    def _scan(self, searched: list[_Searched]) -> Iterator[list[FileRegion]]:
+    def _scan(self, searched: list[_Searched]) -> Iterator[list[ReadAhead]]:
         """Continues each search until the next regions that the page cache does not have, or to its end.
         Yields after each slice."""
         for one in searched:
@@ -115,7 +115,7 @@ class ListOffsetsHandler:
                 if cold or not one[2].is_long:
                     break
 
-    def _cold_regions(self, searched: _Searched) -> list[FileRegion]:
+    def _cold_regions(self, searched: _Searched) -> list[ReadAhead]:
         """The regions that a search needs and the page cache does not have."""
         topic, part, scan = searched
         log = self._services.replicas.local_log(topic, part.partition_index)

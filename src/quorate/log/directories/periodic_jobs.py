@@ -6,19 +6,25 @@ deleted between two steps. Source: the tasks that Kafka's LogManager schedules.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.log.config import LONG_MAX
+from quorate.log.partition import retention
 from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
     from quorate.log.directories.manager import LogManager
+    from quorate.log.partition.partition_log import PartitionLog
     from quorate.log.scheduler import Step
+    from quorate.protocol.file_region import ReadAhead
 
 logger = logging.getLogger(__name__)
 
+_READ_AHEAD_ROUNDS = 8
 _SLICE = 64
 """The logs between two yields: well below a millisecond if there is nothing to do."""
 
@@ -30,6 +36,8 @@ def apply_retention(logs: LogManager) -> Iterator[Step]:
     now_ms = logs.now_ms()
     for count, log in enumerate(logs.all_logs()):
         deleted = 0
+        if log.has_files:
+            yield from _read_ahead(log, now_ms)
         if log.has_files and logs.get(log.topic, log.partition) is log:
             try:
                 deleted = log.delete_old_segments(now_ms)
@@ -37,6 +45,24 @@ def apply_retention(logs: LogManager) -> Iterator[Step]:
                 logger.error("[LogManager] Retention of %s failed: %s", log.dir, damage)
         if deleted or count % _SLICE == _SLICE - 1:
             yield None
+
+
+def _read_ahead(log: PartitionLog, now_ms: int) -> Iterator[Step]:
+    """Lets a thread read the time indexes that retention needs, and rebuild them if they are damaged."""
+    for _ in range(_READ_AHEAD_ROUNDS):
+        try:
+            cold = retention.cold_regions(log.segments, log.config, now_ms)
+        except (OSError, CorruptRecordError):
+            return  # retention raises it again
+        if not cold:
+            return
+        yield partial(_read, cold)
+
+
+def _read(cold: list[ReadAhead]) -> None:
+    with contextlib.suppress(OSError, EOFError):  # retention raises it again
+        for region in cold:
+            region.read()
 
 
 def expire_producers(logs: LogManager) -> Iterator[Step]:

@@ -9,6 +9,11 @@ which would otherwise cost thousands of fsyncs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quorate.records.batch import BatchHeader
 
 UNDEFINED = -1
 
@@ -94,6 +99,13 @@ class EpochCache:
         if keep < len(epochs):
             self._replace(epochs[:keep], starts[:keep])
         self.assign(epoch, offset)
+
+    def rebuild(self, headers: Iterable[BatchHeader]) -> None:
+        """Replaces all entries by those of the batches of a log."""
+        self.clear()
+        for header in headers:
+            self.correct(header.leader_epoch, header.base_offset)
+        self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch not above `epoch`; (-1, -1) if it is unknown."""

@@ -31,6 +31,7 @@ from quorate.log.partition.partition_metadata import (
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
+from quorate.log.segment.index_rebuild import rebuild_missing
 from quorate.log.segment.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 _SWAP_SUFFIX, _CLEANED_SUFFIX = ".swap", ".cleaned"
 _KRAFT_SNAPSHOT_DELETED = ".checkpoint.deleted"
+_SLOW_REBUILD_BYTES = 1 << 20  # 17 ms, if the batches are small
 _SLOW_RECOVERY_BYTES = 64 << 20  # from this size on, the recovery of a segment is logged
 
 
@@ -125,15 +127,14 @@ def load_log(
         )
     log.set_segments(loaded.segments, loaded.log_end_offset)
     log_start = max(log_start_offset, log.bases[0])
+    last_epoch = log.segments[-1].last_epoch
+    if len(epochs) and last_epoch >= 0 and epochs.epoch_for(log.end_offset - 1) != last_epoch:
+        epochs_lost = f"the epoch of the last batch, {last_epoch}, is not the last one in {LEADER_EPOCHS}"
     if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:
         logger.warning(
             "[PartitionLog %s] Rebuilding the leader epochs from the batches: %s", log.name, epochs_lost
         )
-        epochs.clear()
-        for segment in log.segments:
-            for header, _ in segment.headers(0, segment.size):
-                epochs.correct(header.leader_epoch, header.base_offset)
-        epochs.dirty = True
+        epochs.rebuild(header for segment in log.segments for header, _ in segment.headers(0, segment.size))
     epochs.truncate_from_end(log.end_offset)
     epochs.truncate_from_start(log_start)
     _load_producers(log, producers, loaded, log_start, clean, now_ms)
@@ -369,17 +370,21 @@ def _load_segments(
             )
             _unlink(os.path.join(log.directory, name))
     segments: list[Segment] = []
+    unindexed: list[int] = []
     for base in found.logs:
         segment = log.new_segment(base, now_ms, found.sizes[base])
         segment.last_modified_ms = found.modified_ms[base]
         segment.has_txn_index = f"{base:020d}{TXN_SUFFIX}" in found.indexes
         segments.append(segment)
+        if segment.size and not {f"{base:020d}{INDEX_SUFFIX}", f"{base:020d}{TIME_SUFFIX}"} <= found.indexes:
+            unindexed.append(len(segments) - 1)
     loaded = _LoadedSegments(segments)
     first_unflushed = len(segments)
     if not clean and segments:
         first_unflushed = max(
             (i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0
         )
+    rebuild_missing(segments[number] for number in unindexed if number < first_unflushed)
     strict = log.config.is_metadata_log
     for i in range(first_unflushed, len(segments)):
         segment = segments[i]
@@ -404,6 +409,8 @@ def _load_segments(
         last = segments[-1]
         try:
             loaded.log_end_offset = last.next_offset()
+            if last.size > _SLOW_REBUILD_BYTES:
+                last.time_index()  # the first append would rebuild a damaged one on the event loop
         except (CorruptRecordError, CorruptIndexError) as e:
             logger.warning(
                 "The end of %s is incomplete although the log was closed cleanly: %s", last.log_path, e

@@ -20,13 +20,9 @@ from quorate.log.partition.partition_metadata import PartitionMetadataFile
 from quorate.log.partition.removal import FileRemoval, rename_to_deleted
 from quorate.log.partition.results import AppendInfo, FetchData
 from quorate.log.scheduler import Scheduler
-from quorate.log.segment.segment import (
-    SNAPSHOT_SUFFIX,
-    BatchPosition,
-    Segment,
-    file_stem,
-)
-from quorate.protocol.file_region import FileRegion
+from quorate.log.segment.header_scan import BatchPosition
+from quorate.log.segment.segment import SNAPSHOT_SUFFIX, Segment, file_stem
+from quorate.protocol.file_region import FileRegion, ReadAhead
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
 
@@ -156,7 +152,7 @@ class LocalLog:
         if segment.size > max(0, config.segment_bytes - info.size_bytes):
             return True
         if segment.size > 0:
-            waited = segment.time_waited_for_roll(now_ms, info.max_timestamp)
+            waited = _time_waited_for_roll(segment, now_ms, info.max_timestamp)
             if waited > config.segment_ms - self._jitter_ms(segment):
                 return True
         return not segment.accepts(info.last_offset)
@@ -207,7 +203,7 @@ class LocalLog:
             return
         segment = self.segments[-1]
         with self.disk_access("looking at the end of"):
-            extra = segment.foreign_bytes()
+            extra = os.fstat(segment.file().fileno()).st_size - segment.size
         if extra:
             raise LogDirFailure(
                 self.parent,
@@ -253,7 +249,7 @@ class LocalLog:
             )
         return found
 
-    def cold_regions(self, offset: int) -> list[FileRegion]:
+    def cold_regions(self, offset: int) -> list[ReadAhead]:
         """The parts of the index and of the batch headers for which `read` would wait for the disk."""
         number = self.segment_number(offset)
         if number == len(self.segments) - 1 and self._tail and self._tail[0].base_offset <= offset:
@@ -410,3 +406,15 @@ class LocalLog:
         self.directory = target
         for segment in self.segments:
             segment.move(target)
+
+
+def _time_waited_for_roll(segment: Segment, now_ms: int, message_timestamp: int) -> int:
+    """The age of a segment in ms for a roll by time: from its first record's timestamp to that of the next
+    record, or, without timestamps, from its creation to now. Raises OSError."""
+    if segment.first_timestamp is None and segment.size > 0:
+        for header, _ in segment.headers(0, segment.size):
+            segment.first_timestamp = header.max_timestamp
+            break
+    if segment.first_timestamp is not None and segment.first_timestamp >= 0:
+        return message_timestamp - segment.first_timestamp
+    return now_ms - segment.created_ms

@@ -22,7 +22,7 @@ from quorate.log.partition.timestamp_search import FoundRecord, Scan
 from quorate.log.scheduler import InlineScheduler, Scheduler
 from quorate.log.segment.segment import Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.file_region import FileRegion
+from quorate.protocol.file_region import ReadAhead
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
@@ -270,13 +270,13 @@ class PartitionLog:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def cold_regions(self, offset: int) -> list[FileRegion]:
+    def cold_regions(self, offset: int) -> list[ReadAhead]:
         """The parts of an index and of batch headers that a `read` at `offset` would read from the disk."""
         if not self._log.exists or not self._log_start <= offset < self._log.end_offset:
             return []
         return self._log.cold_regions(offset)
 
-    def cold_regions_for_timestamp(self, timestamp: int | None, scan: Scan | None = None) -> list[FileRegion]:
+    def cold_regions_for_timestamp(self, timestamp: int | None, scan: Scan | None = None) -> list[ReadAhead]:
         """The same for a search by timestamp, None for the greatest one (`timestamp_search`)."""
         return timestamp_search.cold_regions(self._log.segments, self._log_start, timestamp, scan)
 

@@ -7,10 +7,12 @@ the high watermark is never deleted, nor is an empty active segment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from quorate.log.config import LogConfig
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.segment.segment import Segment
+from quorate.protocol.file_region import ReadAhead
 
 RetentionRule = Callable[[LocalLog, int, int, int], int]
 """Called with (log, log start offset, high watermark, time in ms)."""
@@ -22,6 +24,19 @@ def count_over_time(log: LocalLog, log_start: int, high_watermark: int, now_ms: 
     if not log.config.deletes or retention_ms < 0:
         return 0
     return _count(log, high_watermark, lambda segment, _: now_ms - segment.largest_timestamp() > retention_ms)
+
+
+def cold_regions(segments: Sequence[Segment], config: LogConfig, now_ms: int) -> list[ReadAhead]:
+    """What a thread must do first so that `count_over_time` waits for no disk and rebuilds no time index.
+    Called again after that, it returns what comes next. Raises OSError."""
+    if not config.deletes or config.retention_ms < 0:
+        return []
+    for segment in segments:
+        if segment.max_timestamp is None and (cold := segment.cold_time_index()):
+            return cold
+        if now_ms - segment.largest_timestamp() <= config.retention_ms:
+            break
+    return []
 
 
 def count_over_size(log: LocalLog, log_start: int, high_watermark: int, now_ms: int) -> int:

@@ -11,11 +11,18 @@ from operator import attrgetter
 from typing import Protocol
 
 from quorate.log.config import MAX_RECORD_BYTES, LogConfig
+from quorate.log.errors import CorruptIndexError
 from quorate.log.segment.header_scan import ColdError, read_warm
 from quorate.log.segment.segment import Segment
-from quorate.protocol.file_region import FileRegion
+from quorate.protocol.file_region import FileRegion, ReadAhead
 from quorate.protocol.page_cache import resident_bytes
-from quorate.records.batch import BatchHeader, decode_records, records_section
+from quorate.records.batch import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    decode_records,
+    parse_header,
+    records_section,
+)
 from quorate.records.compression import Compression
 from quorate.records.record import Record
 from quorate.records.scan import walk_sizes
@@ -87,7 +94,7 @@ def find_timestamp(
 
 def cold_regions(
     segments: Sequence[Segment], log_start: int, timestamp: int | None, scan: Scan | None = None
-) -> list[FileRegion]:
+) -> list[ReadAhead]:
     """The regions that a search for `timestamp`, or for the greatest one if it is None, would read from the
     disk, because they are not in the page cache.
 
@@ -97,7 +104,7 @@ def cold_regions(
     """
     if scan is not None:
         scan.is_long = False
-    cold: list[FileRegion] = []
+    cold: list[ReadAhead] = []
     for segment in segments:
         if segment.size and segment.max_timestamp is None:
             cold += segment.cold_time_index()
@@ -122,7 +129,7 @@ def _above(segments: Sequence[Segment], log_start: int) -> Sequence[Segment]:
 
 def _cold_in_segment(
     segment: Segment, log_start: int, timestamp: int, scan: Scan | None
-) -> list[FileRegion] | None:
+) -> list[ReadAhead] | None:
     """The same in one segment, or None if the search goes on in the next one."""
     position = None if scan is None else scan.position(segment)
     read_ahead = _READ_AHEAD_BYTES if position is None else _LONG_READ_AHEAD_BYTES
@@ -134,7 +141,9 @@ def _cold_in_segment(
             cold = segment.cold_regions(log_start)
         if cold:
             return cold
-        position = segment.start_for_timestamp(timestamp, log_start)
+        if (wrong := _wrong_time_entry(segment, timestamp, log_start)) is not None and not segment.is_rebuilt:
+            return segment.rebuild_ahead(wrong)
+        position = _start(segment, timestamp, log_start)
     file = segment.file()
     try:
         for number, (batch, at) in enumerate(segment.headers(position, segment.size, read_warm)):
@@ -150,6 +159,27 @@ def _cold_in_segment(
         at = e.region.position
         return [FileRegion(file, at, min(read_ahead, segment.size - at))]
     return None
+
+
+def _wrong_time_entry(segment: Segment, timestamp: int, from_offset: int) -> CorruptIndexError | None:
+    """The error of the time index if its entry for `timestamp` names no batch. Raises OSError,
+    CorruptRecordError."""
+    found, offset = segment.time_index().lookup(timestamp)
+    place = segment.find(offset) if found >= 0 and offset >= from_offset else None
+    if place is None or parse_header(segment.read(place.position, BATCH_OVERHEAD)).max_timestamp == found:
+        return None
+    return CorruptIndexError(f"time entry ({found}, {offset}) does not name a batch")
+
+
+def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
+    """The file position from which to search for a record of at least this timestamp. Raises OSError,
+    CorruptRecordError."""
+    if (wrong := _wrong_time_entry(segment, timestamp, from_offset)) is not None:
+        segment.correct_indexes(wrong)
+        return 0
+    found, offset = segment.time_index().lookup(timestamp)
+    place = segment.find(max(offset, from_offset) if found >= 0 else from_offset)
+    return place.position if place is not None else 0
 
 
 def _records(batch: bytes, header: BatchHeader, limit: int) -> Iterable[Record]:
@@ -172,7 +202,7 @@ def _find_in_segment(
     segment: Segment, log_start: int, timestamp: int, limit: int, position: int | None
 ) -> FoundRecord | None:
     if position is None:
-        position = segment.start_for_timestamp(timestamp, log_start)
+        position = _start(segment, timestamp, log_start)
     for header, at in segment.headers(position, segment.size):
         if header.max_timestamp < timestamp or header.last_offset < log_start:
             continue

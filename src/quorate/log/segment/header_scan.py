@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from quorate.log.files import OpenFile
 from quorate.protocol.file_region import FileRegion
@@ -16,6 +17,15 @@ _SCAN_BYTES = 8192
 
 Read = Callable[[OpenFile, int, int], bytes]
 """Reads up to so many bytes (the second argument) from a position (the third). Raises OSError."""
+
+
+class BatchPosition(NamedTuple):
+    """The offsets of a batch and its place in the segment's file."""
+
+    base_offset: int
+    last_offset: int
+    position: int
+    size: int
 
 
 class ColdError(Exception):

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from quorate.log.config import LogConfig
 from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
 from quorate.log.segment import header_scan
-from quorate.log.segment.header_scan import ColdError, Read, read_warm
+from quorate.log.segment.header_scan import BatchPosition, ColdError, Read, read_warm
+from quorate.log.segment.index_rebuild import IndexRebuild
 from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
-from quorate.protocol.file_region import FileRegion
+from quorate.protocol.file_region import FileRegion, ReadAhead
 from quorate.protocol.page_cache import resident_bytes
 from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
@@ -33,15 +33,6 @@ def file_stem(offset: int) -> str:
     return f"{offset:020d}"
 
 
-class BatchPosition(NamedTuple):
-    """The offsets of a batch and its place in the segment's file."""
-
-    base_offset: int
-    last_offset: int
-    position: int
-    size: int
-
-
 class Segment:
     """A segment holds the offsets from `base_offset` up to the base offset of the next one. Only the
     last segment of a log is appended to."""
@@ -53,7 +44,7 @@ class Segment:
         "_located",
         "_max_index_bytes",
         "_offset_index",
-        "_rebuilt",
+        "_rebuild_ahead",
         "_time_index",
         "_txn_index",
         "base_offset",
@@ -61,6 +52,8 @@ class Segment:
         "cuts",
         "first_timestamp",
         "has_txn_index",
+        "is_rebuilt",
+        "last_epoch",
         "last_modified_ms",
         "max_timestamp",
         "offset_of_max_timestamp",
@@ -92,7 +85,9 @@ class Segment:
         self._index_interval = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
         self._bytes_since_index = 0
-        self._rebuilt = False
+        self.is_rebuilt = False
+        self.last_epoch = -1  # the leader epoch of the last batch, when `next_offset` has read it
+        self._rebuild_ahead: IndexRebuild[Segment] | None = None
         self._located: tuple[int, BatchPosition] | None = None
         """What `cold_regions` has found for an offset, for the `find` that follows."""
         self._offset_index: OffsetIndex | None = None
@@ -137,6 +132,9 @@ class Segment:
     def move(self, directory: str) -> None:
         """Changes the paths after the directory was renamed."""
         self.stem = os.path.join(directory, file_stem(self.base_offset))
+        self._move_indexes()
+
+    def _move_indexes(self) -> None:
         for index, suffix in (
             (self._offset_index, INDEX_SUFFIX),
             (self._time_index, TIME_SUFFIX),
@@ -157,28 +155,36 @@ class Segment:
         corrupt. Raises OSError."""
         index = self._offset_index
         if index is None:
-            index = OffsetIndex(self.stem + INDEX_SUFFIX, self.base_offset, self._max_index_bytes)
             try:
-                index.load(self._files, self.size)
-                self._offset_index = index
+                index = self._load_offset_index()
             except (FileNotFoundError, CorruptIndexError) as e:
                 self._rebuild(e)
                 index = self._offset_index
                 assert index is not None
         return index
 
+    def _load_offset_index(self) -> OffsetIndex:
+        index = OffsetIndex(self.stem + INDEX_SUFFIX, self.base_offset, self._max_index_bytes)
+        index.load(self._files, self.size)
+        self._offset_index = index
+        return index
+
     def time_index(self) -> TimeIndex:
         """The time index, loaded or rebuilt like the offset index. Raises OSError."""
         index = self._time_index
         if index is None:
-            index = TimeIndex(self.stem + TIME_SUFFIX, self.base_offset, self._max_index_bytes)
             try:
-                index.load(self._files)
-                self._time_index = index
+                index = self._load_time_index()
             except (FileNotFoundError, CorruptIndexError) as e:
                 self._rebuild(e)
                 index = self._time_index
                 assert index is not None
+        return index
+
+    def _load_time_index(self) -> TimeIndex:
+        index = TimeIndex(self.stem + TIME_SUFFIX, self.base_offset, self._max_index_bytes)
+        index.load(self._files)
+        self._time_index = index
         return index
 
     def txn_index(self) -> TransactionIndex:
@@ -196,11 +202,8 @@ class Segment:
         """Checks an entry of the transaction index against the log. Raises CorruptIndexError."""
         place = self.find(entry.last_offset)
         header = parse_header(self.read(place.position, BATCH_OVERHEAD)) if place is not None else None
-        if (
-            header is None
-            or not header.is_control
-            or (header.last_offset, header.producer_id) != (entry.last_offset, entry.producer_id)
-        ):
+        found = (header.last_offset, header.producer_id) if header is not None and header.is_control else None
+        if found != (entry.last_offset, entry.producer_id):
             raise CorruptIndexError(f"{entry} of {self.stem}{TXN_SUFFIX} has no marker in the log")
 
     def append_aborted(self, entry: AbortedTransaction) -> None:
@@ -214,12 +217,33 @@ class Segment:
         if self.has_txn_index:
             os.ftruncate(self._files.get(self.stem + TXN_SUFFIX, create=True).fileno(), 0)
 
+    def rebuild_ahead(self, reason: Exception) -> list[ReadAhead]:
+        """The rebuild of damaged indexes, for a thread. When it was done, the next call takes the new indexes
+        over and returns nothing. Raises OSError."""
+        rebuild = self._rebuild_ahead
+        if rebuild is None or rebuild.cuts != self.cuts:
+            logger.warning("[Segment %s] Rebuilding the indexes in a thread: %s", self.log_path, reason)
+            rebuild = self._rebuild_ahead = IndexRebuild(self)
+        if not rebuild.is_done:
+            return [rebuild]
+        self._rebuild_ahead, self.is_rebuilt = None, True
+        other = rebuild.rebuilt
+        if rebuild.damage is not None and self._offset_index is not None and self._time_index is not None:
+            return []  # see `correct_indexes`
+        self._offset_index, self._time_index = other._offset_index, other._time_index
+        self.max_timestamp, self.offset_of_max_timestamp = other.max_timestamp, other.offset_of_max_timestamp
+        self._bytes_since_index = other._bytes_since_index
+        self._move_indexes()
+        for header, position in self.headers(other.size, self.size):
+            self.note_scanned(header, position)
+        return []
+
     def _rebuild(self, reason: Exception) -> None:
         logger.warning("[Segment %s] Rebuilding the indexes from the log: %s", self.log_path, reason)
-        self._rebuilt = True
+        self.is_rebuilt = True
         self.rebuild_indexes(self.size)
 
-    def _correct_indexes(self, reason: CorruptRecordError | CorruptIndexError) -> None:
+    def correct_indexes(self, reason: CorruptRecordError | CorruptIndexError) -> None:
         """Rebuilds loaded indexes that contradict the log. Keeps them if the log itself is damaged:
         rebuilt ones would end at the damage, all records behind it would be unreadable, and a log that was
         closed with them could not be loaded. Raises OSError, CorruptRecordError."""
@@ -317,11 +341,6 @@ class Segment:
             self.offset_index().save_if_many(self._files)
             self.time_index().save_if_many(self._files)
 
-    def foreign_bytes(self) -> int:
-        """The bytes in the file beyond those written through this object; negative if bytes are
-        missing. Raises OSError."""
-        return os.fstat(self.file().fileno()).st_size - self.size
-
     def truncate_to_position(self, position: int, offset: int) -> None:
         """Cuts the file before the batch that begins at `position` with `offset`. Raises OSError."""
         self._located = None
@@ -356,32 +375,47 @@ class Segment:
         offsets = (self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET)
         return header_scan.scan(self.file(), self.log_path, position, end, offsets, read)
 
-    def cold_regions(self, offset: int) -> list[FileRegion]:
-        """The first region that `find` would have to read from the disk, because it is not in the page
-        cache; empty if there is none.
+    def cold_regions(self, offset: int) -> list[ReadAhead]:
+        """What a thread must do first so that `find` waits for no disk: read a region that is not in the
+        page cache, or rebuild a damaged index. Empty if there is nothing.
 
-        Called again after the region was read ahead, it returns the next one. Raises OSError.
+        Called again after that, it returns what comes next. Raises OSError.
         """
-        cold = [] if self._offset_index is not None else self._cold_index(INDEX_SUFFIX)
+        cold = self._cold_index(self._offset_index, INDEX_SUFFIX, self._load_offset_index)
         if cold:
             return cold
         try:
             found = self._search(offset, read_warm)
         except ColdError as e:
             return [e.region]
-        except CorruptRecordError:
-            return []  # `find` raises it again
+        except CorruptRecordError as e:
+            # Otherwise `find` raises it again.
+            return [] if self._is_not_cause(offset) else self.rebuild_ahead(e)
         self._located = None if found is None else (offset, found)
         return []
 
-    def cold_time_index(self) -> list[FileRegion]:
-        """The time index if it would have to be read from the disk. Raises OSError."""
-        return [] if self._time_index is not None else self._cold_index(TIME_SUFFIX)
+    def cold_time_index(self) -> list[ReadAhead]:
+        """The same for the time index. Raises OSError."""
+        return self._cold_index(self._time_index, TIME_SUFFIX, self._load_time_index)
 
-    def _cold_index(self, suffix: str) -> list[FileRegion]:
-        file = self._files.get(self.stem + suffix)
-        length = os.fstat(file.fileno()).st_size
-        return [FileRegion(file, 0, length)] if resident_bytes(file.fileno(), 0, length) < length else []
+    def _cold_index(
+        self, loaded: OffsetIndex | TimeIndex | None, suffix: str, load: Callable[[], object]
+    ) -> list[ReadAhead]:
+        if loaded is not None:
+            return []
+        try:
+            file = self._files.get(self.stem + suffix)
+            length = os.fstat(file.fileno()).st_size
+            if resident_bytes(file.fileno(), 0, length) < length:
+                return [FileRegion(file, 0, length)]
+            load()
+        except (FileNotFoundError, CorruptIndexError) as e:
+            return self.rebuild_ahead(e)
+        return []
+
+    def _is_not_cause(self, offset: int) -> bool:
+        """Whether a damaged index cannot be the cause of an error at `offset`."""
+        return self.is_rebuilt or self.offset_index().lookup(offset)[1] == 0
 
     def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None if there is none. Raises
@@ -392,9 +426,9 @@ class Segment:
         try:
             return self._search(offset)
         except CorruptRecordError as e:
-            if self._rebuilt or self.offset_index().lookup(offset)[1] == 0:
-                raise  # the index is not the cause
-            self._correct_indexes(e)
+            if self._is_not_cause(offset):
+                raise
+            self.correct_indexes(e)
             return self._search_from(0, offset)
 
     def _search(self, offset: int, read: Read = header_scan.read) -> BatchPosition | None:
@@ -447,7 +481,7 @@ class Segment:
                 raise CorruptRecordError(
                     f"Index entry ({offset}, {position}) of {self.log_path} does not name a batch"
                 )
-            result = header.next_offset
+            result, self.last_epoch = header.next_offset, header.leader_epoch
         return result
 
     # --- time -------------------------------------------------------------------------------------
@@ -464,33 +498,3 @@ class Segment:
         file. Raises OSError."""
         timestamp = self.offset_and_time_of_max()[1]
         return timestamp if timestamp >= 0 else self.last_modified_ms
-
-    def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
-        """The age of the segment in ms for a roll by time: from its first record's timestamp to that of
-        the next record, or, without timestamps, from its creation to now."""
-        if self.first_timestamp is None and self.size > 0:
-            for header, _ in self.headers(0, self.size):
-                self.first_timestamp = header.max_timestamp
-                break
-        if self.first_timestamp is not None and self.first_timestamp >= 0:
-            return message_timestamp - self.first_timestamp
-        return now_ms - self.created_ms
-
-    def start_for_timestamp(self, timestamp: int, from_offset: int) -> int:
-        """The file position from which to search for a record of at least this timestamp.
-
-        Raises OSError.
-        """
-        found, offset = self.time_index().lookup(timestamp)
-        place = self.find(max(offset, from_offset)) if found >= 0 else None
-        if place is not None and found >= 0 and offset >= from_offset:
-            header = parse_header(self.read(place.position, BATCH_OVERHEAD))
-            if header.max_timestamp != found:
-                self._correct_indexes(
-                    CorruptIndexError(f"time entry ({found}, {offset}) does not name a batch")
-                )
-                return 0
-        if place is not None:
-            return place.position
-        place = self.find(from_offset) if found < 0 else None
-        return place.position if place is not None else 0

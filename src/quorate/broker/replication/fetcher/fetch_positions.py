@@ -25,7 +25,7 @@ _COMPARE_ALL_S = 30.0
 raises log start offsets without notice."""
 
 
-def certain_end(log: PartitionLog) -> int:
+def certain_end(log: PartitionLog, *, counts: bool) -> int:
     """The offset up to which the log of a follower may be that of its leader.
 
     What follows must be copied again, because the leader would not find a divergence:
@@ -33,10 +33,12 @@ def certain_end(log: PartitionLog) -> int:
     - Records of a log without leader epochs, which a former leader may never have committed: only those below
       the high watermark are certain.
     - Records after a gap, which a power failure has left if it lost the end of a segment but not the next
-      one. (Kafka's followers keep the gap.)
+      one. (Kafka's followers keep the gap.) Not if this replica `counts` as one with all committed
+      records, because it has led with the gap since or has copied it from such a leader: it could be
+      elected before it has copied again what it has acknowledged.
     """
     end = log.log_end_offset if log.latest_epoch is not None else min(log.high_watermark, log.log_end_offset)
-    return end if log.gap_start is None else min(end, log.gap_start)
+    return end if log.gap_start is None or counts else min(end, log.gap_start)
 
 
 @dataclass(slots=True)

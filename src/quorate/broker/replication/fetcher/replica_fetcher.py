@@ -109,16 +109,16 @@ class ReplicaFetcher:
     def add(self, partition: Partition) -> None:
         """Starts to copy the partition in its current leader epoch, from the end of its log."""
         log = partition.log
-        if (end := certain_end(log)) < log.log_end_offset:
+        image = self._host.metadata.partition(partition.topic, partition.partition)
+        node_id = self._host.node_id
+        in_sync = image is not None and node_id in image.isr
+        # After an unclean restart, the controller has removed this broker from both lists before it follows.
+        counts = in_sync or (image is not None and node_id in image.elr)
+        if (end := certain_end(log, counts=counts)) < log.log_end_offset:
             partition.truncate_to(end)
             self._host.logs.lower_checkpoints([log])
-        image = self._host.metadata.partition(partition.topic, partition.partition)
         key = (partition.topic_id, partition.partition)
-        self._states[key] = FetchState(
-            partition,
-            partition.leader_epoch,
-            in_sync=image is not None and self._host.node_id in image.isr,
-        )
+        self._states[key] = FetchState(partition, partition.leader_epoch, in_sync=in_sync)
         self._positions.changed(key)
 
     def remove(self, partition: Partition) -> bool:

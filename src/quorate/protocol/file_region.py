@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Protocol
 
 from quorate.dataclass import dataclass
+
+READ_AHEAD_ROUNDS = 8
+"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
+Pages that are still missing then are read in the event loop."""
 
 
 class HasFileno(Protocol):
@@ -20,6 +25,12 @@ class ReadAhead(Protocol):
     def read(self) -> bytes:
         """Does the work. Raises OSError, EOFError."""
         ...
+
+
+def touch(regions: Iterable[ReadAhead]) -> None:
+    """Loads regions into the page cache. Called in a thread. Raises OSError, EOFError."""
+    for region in regions:
+        region.read()
 
 
 @dataclass(slots=True, frozen=True)

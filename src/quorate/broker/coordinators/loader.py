@@ -11,7 +11,7 @@ from typing import Any
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
 from quorate.log.errors import DiskAccess, LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.file_region import ReadAhead
+from quorate.protocol.file_region import READ_AHEAD_ROUNDS, ReadAhead
 from quorate.protocol.page_cache import resident_bytes
 from quorate.records.batch import control_records, decode_records, iter_batches, verify_crc
 from quorate.records.control import ControlRecordType
@@ -20,10 +20,6 @@ logger = logging.getLogger("quorate.group")
 
 SLICE_BYTES = 256 * 1024
 """Bytes that are read at once."""
-
-READ_AHEAD_ROUNDS = 8
-"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
-Pages that are still missing then are read in the event loop."""
 
 
 async def _read(source: Any, offset: int) -> bytes:

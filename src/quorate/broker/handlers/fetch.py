@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.handlers import small_fetch
 from quorate.broker.handlers.fetch_steps import (
-    READ_AHEAD_ROUNDS,
     FetchSteps,
     PartitionAnswer,
     forgotten_keys,
-    touch,
 )
 from quorate.broker.handlers.large_fetch import LargeFetch
 from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
@@ -30,6 +28,7 @@ from quorate.broker.replication.replica_selector import LEADER, selects_by_rack
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.file_region import READ_AHEAD_ROUNDS, touch
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.page_cache import read_resident
 from quorate.protocol.uuids import ZERO_UUID

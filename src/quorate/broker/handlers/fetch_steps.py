@@ -25,22 +25,11 @@ PartitionAnswer = FetchResponse.PartitionData
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-READ_AHEAD_ROUNDS = 8
-"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
-Pages that are still missing then are read in the event loop."""
-
-
 def forgotten_keys(request: FetchRequest, version: int) -> Iterator[PartitionKey]:
     """The partitions that a request removes from its session."""
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
             yield (topic.topic_id if version >= 13 else topic.topic, partition)
-
-
-def touch(regions: list[ReadAhead]) -> None:
-    """Loads regions into the page cache. Called in a thread."""
-    for region in regions:
-        region.read()
 
 
 class FetchSteps:

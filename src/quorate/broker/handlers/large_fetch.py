@@ -12,11 +12,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.broker.handlers.fetch_steps import (
-    READ_AHEAD_ROUNDS,
     FetchSteps,
     PartitionAnswer,
     forgotten_keys,
-    touch,
 )
 from quorate.broker.replication.fetch_session import (
     FetchContext,
@@ -29,6 +27,7 @@ from quorate.broker.replication.purgatory import Wakeup
 from quorate.broker.replication.replica_selector import LEADER
 from quorate.net.turns import Rounds
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.file_region import READ_AHEAD_ROUNDS, touch
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:

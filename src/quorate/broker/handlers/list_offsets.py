@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.handlers.fetch_steps import READ_AHEAD_ROUNDS, touch
 from quorate.broker.replication.partition import Partition
 from quorate.log.partition.timestamp_search import Scan
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.file_region import READ_AHEAD_ROUNDS, touch
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from quorate.log.config import LONG_MAX
 from quorate.log.partition import retention
+from quorate.protocol.file_region import READ_AHEAD_ROUNDS, touch
 from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_READ_AHEAD_ROUNDS = 8
 _SLICE = 64
 """The logs between two yields: well below a millisecond if there is nothing to do."""
 
@@ -49,7 +49,7 @@ def apply_retention(logs: LogManager) -> Iterator[Step]:
 
 def _read_ahead(log: PartitionLog, now_ms: int) -> Iterator[Step]:
     """Lets a thread read the time indexes that retention needs, and rebuild them if they are damaged."""
-    for _ in range(_READ_AHEAD_ROUNDS):
+    for _ in range(READ_AHEAD_ROUNDS):
         try:
             cold = retention.cold_regions(log.segments, log.config, now_ms)
         except (OSError, CorruptRecordError):
@@ -61,8 +61,7 @@ def _read_ahead(log: PartitionLog, now_ms: int) -> Iterator[Step]:
 
 def _read(cold: list[ReadAhead]) -> None:
     with contextlib.suppress(OSError, EOFError):  # retention raises it again
-        for region in cold:
-            region.read()
+        touch(cold)
 
 
 def expire_producers(logs: LogManager) -> Iterator[Step]:

@@ -74,3 +74,10 @@ def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **co
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
+
+
+def all_files(directory: Path) -> dict[str, bytes]:
+    """The content of each file under a directory, by its relative path."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }

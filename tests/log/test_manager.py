@@ -20,7 +20,7 @@ from quorate.log.scheduler import run_steps
 from quorate.metrics import Quantiles
 from tests.support.cluster import wait_for
 
-from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, contents, manager, names, put
+from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, all_files, contents, manager, names, put
 
 
 def test_logs_are_loaded_after_a_clean_stop(tmp_path: Path) -> None:
@@ -63,12 +63,6 @@ def test_logs_are_recovered_after_a_kill(tmp_path: Path) -> None:
     found = again.get("t", 0)
     assert found is not None and (found.high_watermark, found.recovery_point) == (15, point)
     assert contents(found) == [(i, b"%d" % i * 20) for i in range(20)]
-
-
-def all_files(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("before", ["kill", "stop"])

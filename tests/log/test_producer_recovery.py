@@ -258,6 +258,21 @@ def test_sequence_numbers_that_wrap_are_restored(tmp_path: Path) -> None:
     assert_known(log, {MAX_INT32 - 2: 0, MAX_INT32: 2, 1: 4})
 
 
+class HeadersRead:
+    """Counts the batch headers that are read from segments from now on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        headers = Segment.headers
+
+        def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
+            for found in headers(segment, *where):
+                self.count += 1
+                yield found
+
+        monkeypatch.setattr(Segment, "headers", counted)
+
+
 def test_how_far_back_batches_are_searched_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,21 +283,12 @@ def test_how_far_back_batches_are_searched_is_bounded(
     for i in range(2 * RECENT_BATCHES_READ):
         send(log, 2 * i, producer=8)
     send(log, 6)
-    read = 0
-    headers = Segment.headers
-
-    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
-        nonlocal read
-        for found in headers(segment, *where):
-            read += 1
-            yield found
-
     log.close()
-    monkeypatch.setattr(Segment, "headers", counted)
+    read = HeadersRead(monkeypatch)
     log = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), clean_shutdown=True, now_ms=NOW)
     known = {p.producer_id: len(p.batches) for p in log.active_producers()}
     assert known == {7: 1, 8: 5}
-    assert read < 1.5 * RECENT_BATCHES_READ  # with what finding the windows costs
+    assert read.count < 1.5 * RECENT_BATCHES_READ  # with what finding the windows costs
 
 
 @pytest.mark.parametrize(("cut", "known"), [(1, 5), (4, 5), (9, 5), (2 * RECENT_BATCHES_READ, 5)])
@@ -295,18 +301,9 @@ def test_a_truncation_reads_only_the_end_of_the_log(
     batches = 6 * RECENT_BATCHES_READ
     for i in range(batches):
         send(log, 2 * i)
-    read = 0
-    headers = Segment.headers
-
-    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
-        nonlocal read
-        for found in headers(segment, *where):
-            read += 1
-            yield found
-
-    monkeypatch.setattr(Segment, "headers", counted)
+    read = HeadersRead(monkeypatch)
     log.truncate_to(2 * (batches - cut))
-    assert read < 1.5 * RECENT_BATCHES_READ
+    assert read.count < 1.5 * RECENT_BATCHES_READ
     assert [len(p.batches) for p in log.active_producers()] == [known]
     last = batches - cut - 1
     assert_known(log, {2 * i: 2 * i for i in range(last - known + 1, last + 1)})
@@ -343,21 +340,12 @@ def test_a_truncation_after_transactions_replays_only_the_end_of_the_log(
     elif before_it is not None:
         log = reopen(log, clean=before_it == "clean")
     before = log.log_end_offset
-    read = 0
-    headers = Segment.headers
-
-    def counted(segment: Segment, *where: Any) -> Iterator[tuple[BatchHeader, int]]:
-        nonlocal read
-        for found in headers(segment, *where):
-            read += 1
-            yield found
-
-    monkeypatch.setattr(Segment, "headers", counted)
+    read = HeadersRead(monkeypatch)
     monkeypatch.setattr(producer_state_manager, "RECENT_BATCHES_READ", 10)
     for _ in range(3):  # each from where the one before ended
-        read = 0
+        read.count = 0
         log.truncate_to(log.log_end_offset - 20)
-        assert read < 3 * interval
+        assert read.count < 3 * interval
     assert before - 70 < log.log_end_offset <= before - 60
     found = [(p.producer_id, p.current_txn_first_offset, *p.batches) for p in log.active_producers()]
     for path in log.dir.glob("*.snapshot"):

@@ -10,13 +10,7 @@ import pytest
 
 from quorate.log.partition.partition_log import PartitionLog
 
-from .logs import TOPIC_ID, contents, manager, put
-
-
-def all_files(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
+from .logs import TOPIC_ID, all_files, contents, manager, put
 
 
 @pytest.mark.parametrize("threads", [2, 7])

@@ -219,6 +219,16 @@ async def test_the_offsets_of_a_deleted_group_are_deleted_in_several_turns(
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
 
 
+async def deletion_after(w: World, steps: int) -> asyncio.Future[Any]:
+    """The deletion of a group with four offsets, after some of its steps."""
+    w.metadata.topics["t"] = 5
+    await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2, 3)), 9)
+    deletion = asyncio.ensure_future(w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    return deletion
+
+
 @pytest.mark.parametrize("steps", range(1, 6))
 @in_loop
 async def test_a_group_is_deleted_with_all_its_offsets_or_keeps_them(
@@ -227,13 +237,7 @@ async def test_a_group_is_deleted_with_all_its_offsets_or_keeps_them(
     """A member joins after some steps of the deletion."""
     monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 1)
     async with World() as w:
-        w.metadata.topics["t"] = 5
-        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2, 3)), 9)
-        deletion = asyncio.ensure_future(
-            w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
-        )
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        deletion = await deletion_after(w, steps)
         await joined(w, 3)
         [result] = (await deletion).results
         left = {} if result.error_code == E.NONE else {("t", partition): 2 for partition in range(4)}
@@ -253,14 +257,8 @@ async def test_offsets_that_are_committed_during_a_deletion_are_deleted(
     """The last step deletes the group as one batch, with all that was committed before."""
     monkeypatch.setattr(service, "OFFSETS_AT_ONCE", 1)
     async with World() as w:
-        w.metadata.topics["t"] = 5
-        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 1, 2, 3)), 9)
         partition = w.service.groups.partition_for("g")
-        deletion = asyncio.ensure_future(
-            w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
-        )
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        deletion = await deletion_after(w, steps)
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(4,)), 9)
         assert [r.error_code for r in (await deletion).results] == [E.NONE]
         assert len(decode_records(w.replicas.batches(partition)[-1])) == 6

@@ -1,4 +1,7 @@
-"""How a client authenticates itself by SASL: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, with Kafka's client properties."""
+"""How a client authenticates itself by SASL, with Kafka's client properties.
+
+The mechanisms are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,8 @@ class SaslLogin:
     async def __call__(self, connection: Connection) -> None:
         """Authenticates the user on a new connection.
 
-        Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE (the listener does not use SASL), and
-        SASL_AUTHENTICATION_FAILED. Raises KafkaConnectionError.
+        Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE (the listener does not use
+        SASL), and SASL_AUTHENTICATION_FAILED. Raises KafkaConnectionError.
         """
         answer = await connection.send(sasl_handshake.SaslHandshakeRequest(mechanism=self.mechanism), 1)
         if answer.error_code:
@@ -122,7 +125,8 @@ def sasl_login(properties: Mapping[str, str]) -> SaslLogin:
     module, options = parse_jaas(text)
     if mechanism not in _MODULES.get(module, ()):
         raise ValueError(
-            f"Invalid value for configuration sasl.jaas.config: {module} does not have the mechanism {mechanism}"
+            f"Invalid value for configuration sasl.jaas.config: "
+            f"{module} does not have the mechanism {mechanism}"
         )
     for name in ("username", "password"):
         if name not in options:

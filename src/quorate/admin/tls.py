@@ -1,7 +1,7 @@
 """The TLS settings of a client, with Kafka's names: whom it trusts, and who it is.
 
-Stores of certificates are PEM files or texts (`ssl.truststore.type=PEM`, KIP-651). Those of Java's own formats are
-refused with the command that converts them.
+Stores of certificates are PEM files or texts (`ssl.truststore.type=PEM`, KIP-651). Those of Java's own
+formats are refused with the command that converts them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _REFUSED: Final = {
 def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """The context of connections with `ssl.*` of Kafka's client properties. Raises ValueError.
 
-    As in Java, every certificate of the trust store is trusted by itself, also one that is no authority's. Without a
-    trust store, those of the system are trusted.
+    As in Java, every certificate of the trust store is trusted by itself, also one that is no
+    authority's. Without a trust store, those of the system are trusted.
     """
     for name, reason in _REFUSED.items():
         if properties.get(name, "").strip():

@@ -254,7 +254,10 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
 
     def replace_after(self, seconds: float) -> None:
-        """Called by `sasl` if the session has an end: after `seconds` another connection must replace this one."""
+        """Called by `sasl` if the session has an end.
+
+        After `seconds` another connection must replace this one.
+        """
         self.replace_at = self._loop.time() + seconds
 
     def retire(self) -> None:
@@ -361,7 +364,10 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _is_tls_error(error: BaseException | None) -> bool:
-    """Whether a handshake failed for a reason that lasts, and not because the peer has closed the connection."""
+    """Whether a handshake failed for a reason that lasts.
+
+    It does not last if the peer has only closed the connection.
+    """
     gone = (ssl_module.SSLEOFError, ssl_module.SSLZeroReturnError, ssl_module.SSLSyscallError)
     return isinstance(error, ssl_module.SSLError) and not isinstance(error, gone)
 

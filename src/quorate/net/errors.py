@@ -16,8 +16,10 @@ class KafkaConnectionError(NetError, ConnectionError):
 
 
 class TlsError(NetError):
-    """A TLS handshake failed: a certificate is not trusted, or the two ends have no version or cipher in common.
-    It would fail again."""
+    """A TLS handshake failed, and would fail again.
+
+    A certificate is not trusted, or the two ends have no version or cipher in common.
+    """
 
 
 class RequestTimedOut(NetError, TimeoutError):  # noqa: N818 - named after the event, as in Kafka

@@ -1,7 +1,7 @@
 """The client's side of a SCRAM exchange (RFC 5802) as Kafka's brokers expect it.
 
-Like Kafka's clients, and unlike RFC 5802, it does not normalize names and passwords (SASLprep), and it may add the
-extension `tokenauth`. Libraries of SCRAM do neither.
+Like Kafka's clients, and unlike RFC 5802, it does not normalize names and passwords (SASLprep), and it
+may add the extension `tokenauth`. Libraries of SCRAM do neither.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class ScramClient:
     def __init__(
         self, mechanism: ScramMechanism, user: str, password: str, nonce: str, *, token: bool = False
     ) -> None:
-        """`nonce` is random, printable and without a comma. With `token`, `user` and `password` are the id and the
-        HMAC of a delegation token."""
+        """`nonce` is random, printable and without a comma. With `token`, `user` and `password` are the id
+        and the HMAC of a delegation token."""
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce
@@ -55,7 +55,8 @@ class ScramClient:
             raise ScramError(f"the server's number of iterations is {iterations[:20]!r}")
         if not mechanism.min_iterations <= int(iterations) <= MAX_ITERATIONS:
             raise ScramError(
-                f"the server asks for {iterations} iterations; {mechanism.min_iterations} to {MAX_ITERATIONS} are accepted"
+                f"the server asks for {iterations} iterations; {mechanism.min_iterations} to "
+                f"{MAX_ITERATIONS} are accepted"
             )
         salted = mechanism.salted_password(self._password, salt, int(iterations))
         client_key = mechanism.client_key(salted)
@@ -68,7 +69,10 @@ class ScramClient:
         return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, message: bytes) -> None:
-        """Checks the server's final message, which proves that the server knows the credential. Raises ScramError."""
+        """Checks the server's final message, which proves that the server knows the credential.
+
+        Raises ScramError.
+        """
         fields = _parse(message)
         if "e" in fields:
             raise ScramError(f"the server refuses the credential: {fields['e'][:80]}")

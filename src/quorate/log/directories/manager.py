@@ -215,7 +215,8 @@ class LogManager:
             return
         if committed > log.log_end_offset:
             logger.error(
-                "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) are lost",
+                "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) "
+                "are lost",
                 log.dir,
                 log.log_end_offset,
                 committed,

@@ -44,9 +44,12 @@ each of 200 producers that write in turn. A log with this many small batches tak
 producer's retries are its newest batches."""
 
 SNAPSHOT_INTERVAL_BATCHES = 50_000
-"""The batches between two snapshots of a log with producers. With more producers than this, their number is the
-interval, so that the bytes of snapshots for each batch stay bounded. The replay of an interval takes about
-0.25 s, and that of a segment of a gigabyte with batches of 68 bytes over a minute."""
+"""The batches between two snapshots of a log with producers.
+
+With more producers than this, their number is the interval, so that the bytes of snapshots for each batch
+stay bounded. The replay of an interval takes about 0.25 s, and that of a segment of a gigabyte with
+batches of 68 bytes over a minute.
+"""
 
 _WINDOW_BYTES = 8 << 10
 """Bytes of log that the backward search reads at once: sufficient in one read if few producers write."""

@@ -15,8 +15,11 @@ _NOT_NEEDED: Final = (
     "org.locationtech.jts:*", "org.lz4:*", "org.roaringbitmap:*", "org.scala-lang*:*", "org.slf4j:*",
     "org.tukaani:*", "org.xerial.snappy:*",
 )  # fmt: skip
-"""What the libraries depend on and Spark has, or what is for other catalogs. To get it from Maven takes long, and fails
-where the local repository of Maven has the description of a library without its jar."""
+"""What the libraries depend on and Spark has, or what is for other catalogs.
+
+To get it from Maven takes long, and fails where the local repository of Maven has the description of a
+library without its jar.
+"""
 
 
 @dataclass(frozen=True, slots=True)

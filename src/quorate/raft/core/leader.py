@@ -11,7 +11,12 @@ import logging
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import transitions
 from quorate.raft.core.election import send_end_quorum_epoch
-from quorate.raft.core.leader_checks import leader_error, may_wait_for_leader, update_check_quorum
+from quorate.raft.core.leader_checks import (
+    is_second_process,
+    leader_error,
+    may_wait_for_leader,
+    update_check_quorum,
+)
 from quorate.raft.core.membership import kraft_version, voter_changes
 from quorate.raft.core.messages import (
     BeginEpoch,
@@ -142,6 +147,8 @@ def on_fetch(r: RaftState, q: Fetch, token: Token, now: float) -> None:
         ):
             return r.fetches_awaiting_leader.append(ParkedFetch(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
+    if is_second_process(r, q, now):
+        return r.answer(token, FetchReply(ErrorCode.INVALID_REQUEST))
     if validate_offset_and_epoch(r, q) is None:
         update_replica_state(r, q, now)
     return answer_or_park(r, ParkedFetch(q, token, now + q.max_wait_ms / 1000), now)

@@ -69,6 +69,16 @@ class Following:
 
 
 @dataclass(slots=True)
+class FetchingProcesses:
+    """The start times of the processes that fetch as one replica, in ms since 1970. 0 none."""
+
+    current: int = 0
+    previous: int = 0  # that of the process before, after a restart
+    returns: int = 0  # how often the one before has fetched again, which a stopped process cannot
+    refused: int = 0  # that of a second process, which is not served
+
+
+@dataclass(slots=True)
 class Progress:
     """A leader's record of another replica's Fetches (Kafka's `LeaderState.ReplicaState`)."""
 
@@ -78,6 +88,7 @@ class Progress:
     last_caught_up: float | None = None
     leader_end_at_fetch: int = -1
     facts: ReplicaFacts = NO_FACTS
+    processes: FetchingProcesses = field(default_factory=FetchingProcesses)
 
 
 @dataclass(slots=True)

@@ -517,6 +517,20 @@ def test_epochs_that_contradict_the_last_batch_are_taken_from_the_batches(
     assert again.epochs.entries() == [(0, 0), (3, 2), (5, 3)]
 
 
+def test_epochs_that_contradict_the_last_batch_before_an_empty_segment_are_taken_from_the_batches(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path)
+    put(log, b"v", epoch=0)
+    put(log, b"v", epoch=3)
+    log.roll()
+    log.close()
+    (log.dir / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    again = open_log(tmp_path, clean_shutdown=True, recovery_point=2)
+    assert [segment.base_offset for segment in again.segments] == [0, 2]
+    assert again.epochs.entries() == [(0, 0), (3, 1)]
+
+
 def test_an_epoch_without_records_does_not_contradict_the_last_batch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

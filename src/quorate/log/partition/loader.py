@@ -127,7 +127,7 @@ def load_log(
         )
     log.set_segments(loaded.segments, loaded.log_end_offset)
     log_start = max(log_start_offset, log.bases[0])
-    last_epoch = log.segments[-1].last_epoch
+    last_epoch = log.last_epoch()
     if len(epochs) and last_epoch >= 0 and epochs.epoch_for(log.end_offset - 1) != last_epoch:
         epochs_lost = f"the epoch of the last batch, {last_epoch}, is not the last one in {LEADER_EPOCHS}"
     if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:

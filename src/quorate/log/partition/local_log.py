@@ -117,6 +117,15 @@ class LocalLog:
         self.bases = [segment.base_offset for segment in segments]
         self.end_offset = end_offset
 
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch, if loading has read it; -1 not known. Raises OSError."""
+        last = self.segments[-1]
+        if last.size == 0 and len(self.segments) > 1:  # rolled, and nothing was appended since
+            last = self.segments[-2]
+            with contextlib.suppress(CorruptRecordError):  # a read of the damaged part reports it
+                last.next_offset()
+        return last.last_epoch
+
     def adopt_topic_id(self, topic_id: bytes) -> None:
         """Sets the topic id and writes it to `partition.metadata` if the log has files."""
         self.metadata.topic_id = topic_id

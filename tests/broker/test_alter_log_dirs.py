@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.alter_log_dirs import move
 from quorate.broker.alter_log_dirs.move import LogDirMove
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from quorate.records.batch import build_batch
+from quorate.threads import in_thread
 
 from .moves import RECORDS, A, B, C, Moves
 from .world import batch_of, image_of, produce
@@ -466,16 +468,16 @@ def test_a_broker_that_is_killed_at_any_step_of_a_move_loses_nothing(
 ) -> None:
     """Each step is disk work in a thread: the creation of the files, a copy, the flush before the report."""
     moves = Moves(tmp_path, replica_fetch_max_bytes="800")
-    real, left = LogDirMove._in_thread, step
+    left = step
 
-    async def until_killed(move: LogDirMove, work: Callable[[], Any]) -> Any:
+    async def until_killed(work: Callable[[], Any]) -> Any:
         nonlocal left
         left -= 1
         if left == 0:
             raise asyncio.CancelledError
-        return await real(move, work)
+        return await in_thread(work)
 
-    monkeypatch.setattr(LogDirMove, "_in_thread", until_killed)
+    monkeypatch.setattr(move, "in_thread", until_killed)
     asked = moves.world.moves.alter([("t", 0, moves.second)])
     task = moves.world.loop.create_task(asked)
     moves.until(lambda: left <= 0 or moves.told == [B])

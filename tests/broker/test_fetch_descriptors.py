@@ -121,3 +121,6 @@ def test_a_file_that_is_too_short_to_be_copied_is_corrupt_and_its_directory_stay
     assert whole.error_code == ErrorCode.NONE and values_in(b"".join(whole.records)) == [b"v1"]
     assert one.logs.is_online(log.log_dir)
     assert "Reading t-0 failed: Log t-0 in dir" in caplog.text
+    caplog.clear()
+    one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0)))
+    assert not caplog.records  # readers try again several times a second

@@ -30,8 +30,8 @@ from quorate.raft.core.events import (
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.rate_limited_log import INTERVAL_S, RateLimitedLog
 from quorate.raft.types import CommittedBatch, OffsetEpoch, QuorumState, ReplicaKey, Role
+from quorate.rate_limited_log import INTERVAL_S, RateLimitedLog
 from quorate.records.batch import build_metadata_batch
 from quorate.records.errors import InvalidRecordError
 from tests.raft.nodes import sole

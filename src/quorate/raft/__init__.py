@@ -5,7 +5,6 @@
 - `runtime`: the core in an event loop, with network, timers and listeners.
 - `types`: values that all parts share.
 - `config`: the configuration of a replica.
-- `rate_limited_log`: limits how often a message is logged.
 
 Other packages may import `types`, `config`, `runtime.client`, `runtime.delivery`, `runtime.metrics`,
 `runtime.interfaces`, `core.voters`, and what they read of `storage`. `storage` imports the values of `core`,

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.metadata.features import FIRST_DIRECTORIES
+from quorate.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
@@ -38,8 +39,6 @@ _TAIL_BYTES = 128 << 10
 many bytes. So the future log catches up although the current one grows without a pause."""
 _MAX_DOUBLINGS = 6
 """The backoff after unexpected errors doubles at most this often: up to 64 s with the default of 1 s."""
-
-T = TypeVar("T")
 
 
 class ReassignmentState(enum.Enum):
@@ -183,7 +182,7 @@ class LogDirMove:
 
     async def _create_files(self) -> None:
         await self._take(self._replicas.logs.futures.purge_checkpoints(self.future))
-        await self._in_thread(self.future.create_files)
+        await in_thread(self.future.create_files)
 
     async def _move(self) -> None:
         """Copies until the future log has replaced the current one."""
@@ -200,7 +199,7 @@ class LogDirMove:
                 continue
             log, future = self.partition.log, self.future
             if self._follow_offsets(log):
-                await self._in_thread(self._delete_old_segments)
+                await in_thread(self._delete_old_segments)
                 await self._save_log_start()
             elif future.log_end_offset == log.log_end_offset:
                 if self.state is ReassignmentState.ACCEPTED:
@@ -240,7 +239,7 @@ class LogDirMove:
         offset, self._truncate_to = self._truncate_to, None
         assert offset is not None
         if offset < self.future.log_end_offset:
-            await self._in_thread(lambda: self.future.truncate_to(offset))
+            await in_thread(lambda: self.future.truncate_to(offset))
             self._replicas.logs.lower_checkpoints([self.future])
             self._copied_from_end = -1
 
@@ -250,7 +249,7 @@ class LogDirMove:
         if self.future.log_end_offset > end:
             self.truncated(end)
             return
-        await self._in_thread(lambda: self.future.truncate_fully_and_start_at(start))
+        await in_thread(lambda: self.future.truncate_fully_and_start_at(start))
         self._replicas.logs.lower_checkpoints([self.future])
         await self._save_log_start()
 
@@ -285,7 +284,7 @@ class LogDirMove:
         except OSError:
             cold = []  # the read below rebuilds a missing index and raises any other error again
         if cold:
-            await self._in_thread(lambda: _read(log, cold))
+            await in_thread(lambda: _read(log, cold))
             if self._truncate_to is not None or not log.log_start_offset <= start <= log.log_end_offset:
                 return
         data = log.read(start, self._max_bytes)
@@ -298,7 +297,7 @@ class LogDirMove:
             if is_tail:
                 self._append(_read(log, data.parts))
             else:
-                await self._in_thread(lambda: self._append(_read(log, data.parts)))
+                await in_thread(lambda: self._append(_read(log, data.parts)))
         except Exception:
             if self._truncate_to is None:  # otherwise the file may have changed while it was read
                 raise
@@ -342,7 +341,7 @@ class LogDirMove:
         if self.state is ReassignmentState.QUEUED:
             await self._pause(self._backoff_s)
             return
-        await self._in_thread(self.future.flush)
+        await in_thread(self.future.flush)
         self._take_assignment()
         if self.state is ReassignmentState.NONE and self._replicas.assign_directory is not None:
             self.state = ReassignmentState.QUEUED
@@ -374,19 +373,7 @@ class LogDirMove:
     async def _take(self, steps: Iterator[Step]) -> None:
         """Takes steps, those on the disk in a thread."""
         for step in steps:
-            await (asyncio.sleep(0) if step is None else self._in_thread(step))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Runs disk work in a thread. Waits for it even if the move is cancelled, because the future log
-        must not be closed or deleted meanwhile."""
-        running = self._loop.run_in_executor(None, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            if not running.cancelled():
-                running.exception()  # otherwise asyncio reports an exception that was never retrieved
-            raise
+            await (asyncio.sleep(0) if step is None else in_thread(step))
 
 
 def _read(log: PartitionLog, parts: Sequence[ReadAhead]) -> bytes:

@@ -161,14 +161,21 @@ def _read_partition(
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             manager.handle_storage_failure(error)
         elif error.code == ErrorCode.CORRUPT_MESSAGE:
-            text = "[Fetch broker=%d] Reading %s-%s failed: %s"
-            logger.error(text, manager.node_id, part.topic, part.partition, error.message)
+            _log_damage(manager, f"{part.topic}-{part.partition}", error)
         return ReadResult(error.code)
     except Exception:
         logger.exception(
             "[Fetch broker=%d] Reading %s-%s failed", manager.node_id, part.topic, part.partition
         )
         return ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _log_damage(manager: ReplicaManager, partition: str, error: KafkaError) -> None:
+    """Logs an error that every reader of a damaged batch causes again after its back-off."""
+    suffix = manager.read_errors.due(partition, manager.clock.now())
+    if suffix is not None:
+        text = "[Fetch broker=%d] Reading %s failed: %s%s"
+        logger.error(text, manager.node_id, partition, error.message, suffix)
 
 
 def _read_log(

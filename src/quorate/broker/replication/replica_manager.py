@@ -22,6 +22,7 @@ from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import is_reserved, uuid_text
+from quorate.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
@@ -78,6 +79,7 @@ class ReplicaManager:
         self.replica_lag_max_s = replica_lag_max_s
         self.partitions: dict[tuple[str | None, int], Partition] = {}
         self.stats = BrokerTopicStats()
+        self.read_errors = RateLimitedLog()
         self.isr_sender = isr_sender
         self.fetchers: Fetchers | None = None
         self._make_fetchers = make_fetchers

@@ -14,7 +14,6 @@ from quorate.raft.core.effects import Answer, Effects, Outgoing
 from quorate.raft.core.messages import Peer, RaftRequest, ReplicaFacts, Reply, Token
 from quorate.raft.core.role_state import NEVER, Election, Following, Leading, Link, ParkedFetch, Progress
 from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
-from quorate.raft.rate_limited_log import RateLimitedLog
 from quorate.raft.types import (
     NO_DIRECTORY,
     NO_ENDPOINTS,
@@ -27,6 +26,7 @@ from quorate.raft.types import (
     ReplicaKey,
     Role,
 )
+from quorate.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 

@@ -28,11 +28,11 @@ from quorate.raft.runtime.metrics import Metric, RaftMeters, ignored_static_vote
 from quorate.raft.runtime.responses import InboundRequest, UpgradeToken
 from quorate.raft.runtime.transport import NetTransport
 from quorate.raft.storage.metadata_log import MetadataLog
-from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.quorum_state import QuorumStateFile
 from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import Address, CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch, Role
+from quorate.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext

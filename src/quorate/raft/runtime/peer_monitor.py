@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.core.membership.voter_changes import shared_address_message
 from quorate.raft.core.voters import Voter
-from quorate.raft.rate_limited_log import RateLimitedLog
 from quorate.raft.types import Address
+from quorate.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from quorate.raft.core.state import RaftState

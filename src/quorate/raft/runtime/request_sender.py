@@ -14,9 +14,9 @@ from quorate.protocol.errors import EncodeError
 from quorate.raft.core import messages as m
 from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.membership.voter_changes import REMOVE_TIMEOUT_S
-from quorate.raft.rate_limited_log import RateLimitedLog
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.wire.partition import WireError
+from quorate.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response

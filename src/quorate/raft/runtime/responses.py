@@ -10,7 +10,7 @@ from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.core import messages as m
-from quorate.raft.storage.offload import in_thread
+from quorate.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response

@@ -10,5 +10,4 @@
 - `recovery`: opens all of them when a replica starts.
 - `recovery_advice`: what to do if they are damaged.
 - `fsync`: fsync in the loop, or in a thread if the disk is slow.
-- `offload`: file work outside of the event loop.
 """

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from quorate.raft.core.effects import SnapshotChunk, SnapshotStart
 from quorate.raft.core.events import Event, SnapshotOpened, SnapshotRejected, SnapshotWritten
-from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.snapshots.partial import Part, fetched_parts, part_path, remove_useless_parts
 from quorate.raft.storage.snapshots.verification import SnapshotError
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
+from quorate.threads import in_thread
 
 logger = logging.getLogger(__name__)
 FLUSH_BYTES = 16 << 20  # flushed during the download, so that the last fsync is short

@@ -7,8 +7,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from quorate.raft.storage.offload import in_thread
 from quorate.raft.storage.snapshots.files import SnapshotWriter
+from quorate.threads import in_thread
 
 SLICE_S = 0.002  # of encoding, before the loop may run
 WRITE_BYTES = 1 << 20  # written by the thread at a time

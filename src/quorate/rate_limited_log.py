@@ -23,8 +23,8 @@ class RateLimitedLog:
     def due(self, kind: str, now: float) -> str | None:
         """Returns None if a message must not be logged now, and otherwise a suffix for its text.
 
-        The suffix names the number of suppressed messages, or is empty. `kind` must be a constant of the
-        code, since all kinds are kept.
+        The suffix names the number of suppressed messages, or is empty. All kinds are kept, so a peer must
+        not be able to make up new ones.
         """
         at, suppressed = self._kinds.get(kind, (-self._interval_s, 0))
         if now - at < self._interval_s:

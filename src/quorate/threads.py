@@ -1,4 +1,4 @@
-"""Runs file work that may take long outside of the event loop."""
+"""Runs disk work that may take long outside of the event loop."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) ->
         if not future.cancelled() and (error := future.exception()) is not None:
             # asyncio logs an exception that nobody has asked for, with a traceback.
             name = getattr(work, "__qualname__", work)
-            logger.warning("[RaftStorage] %s was cancelled, and failed: %s", name, error)
+            logger.warning("%s was cancelled, and failed: %s", name, error)
         raise

@@ -19,6 +19,8 @@ SERVER_CLASSES = ("kafka.Kafka", "kafka.tools.StorageTool")
 """The main classes in the server's own jars."""
 MOVED = {"kafka.tools.DumpLogSegments": "org.apache.kafka.tools.DumpLogSegments"}
 """Main classes that have another name since 4.3."""
+SERVER_ARCHIVE, TOOLS_ARCHIVE = "server.jsa", "tools.jsa"
+"""Beside the jars: archives of their classes (`tests.support.class_archives`)."""
 ROOT = Path(__file__).resolve().parents[2]
 HEAP = "-Xmx512m"
 
@@ -54,6 +56,13 @@ def require_tools(version: str = KAFKA_VERSION) -> Path:
     return require_java(TOOLS_OF.get(version, version))
 
 
+def archive_options(archive: Path) -> list[str]:
+    """The options with which a JVM maps an archive of classes. It says nothing if it cannot."""
+    if not archive.exists():
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
 def command(main_class: str, *args: object, heap: str = HEAP, version: str = KAFKA_VERSION) -> list[str]:
     """The command line of one of Kafka's main classes, named as in 4.1."""
     server = main_class in SERVER_CLASSES
@@ -63,6 +72,7 @@ def command(main_class: str, *args: object, heap: str = HEAP, version: str = KAF
         heap,
         "-XX:TieredStopAtLevel=1",
         "-XX:+UseSerialGC",
+        *archive_options(folder / (SERVER_ARCHIVE if server else TOOLS_ARCHIVE)),
         "-cp",
         f"{folder}/*",
         main_class if version == KAFKA_VERSION else MOVED.get(main_class, main_class),

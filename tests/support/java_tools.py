@@ -33,6 +33,7 @@ class JavaTools:
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
                 "-XX:TieredStopAtLevel=1",
                 "-XX:+UseSerialGC",
+                *java.archive_options(folder / java.TOOLS_ARCHIVE),
                 "-cp",
                 f"{folder}/*",
                 str(PROGRAM),

@@ -130,6 +130,9 @@ class FakeRaft:
             raise BatchTooLargeError("too large for one batch")
         if self.refuse or self.leader_and_epoch != LeaderAndEpoch(self.node_id, epoch):
             raise NotLeaderError("not the leader")
+        if len(values) > 1 and sum(map(len, values)) > self.max_batch_bytes:
+            self.append(epoch, values[: len(values) // 2], atomic=False)
+            return self.append(epoch, values[len(values) // 2 :], atomic=False)
         return self.log.add(epoch, list(values))
 
     def resign(self, epoch: int, reason: str = "") -> None:

@@ -120,3 +120,27 @@ def test_a_controller_registers_only_a_new_incarnation_of_itself() -> None:
         assert not any(isinstance(record, RegisterControllerRecord) for record in h.records[count:])
 
     run(test())
+
+
+def test_a_controller_that_steps_down_between_two_batches_of_a_write_has_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        monkeypatch.setattr(h.raft, "max_batch_bytes", 200)
+        keys = {f"k{number}" for number in range(12)}
+        h.controller.state.write(
+            [
+                ConfigRecord(resource_type=2, resource_name="t", name=key, value="v" * 20)
+                for key in sorted(keys)
+            ]
+        )
+        last = h.raft.log.batches[-1].base_offset
+        h.raft.commit(last)
+        assert 0 < len(h.controller.state.image.configs.topic("t")) < len(keys)
+        h.raft.follow(2, 2)  # it has the last batch as well, and commits it
+        h.raft.commit()
+        assert set(h.controller.state.image.configs.topic("t")) == keys
+        assert not h.fatal
+
+    run(test())

@@ -359,6 +359,21 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
     assert {log.config.segment_ms for log in (first, second, other)} == {9}
 
 
+def test_an_override_that_cannot_be_read_has_no_effect(tmp_path: Path) -> None:
+    """Apache Kafka's controller accepts 0.5d, which Java reads as a number."""
+    logs = manager(tmp_path / "d", retention_ms=100)
+    logs.load()
+    log = logs.get_or_create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    overrides = {"min.cleanable.dirty.ratio": "0.5d", "retention.ms": "7"}
+    logs.reconfigure({"t": overrides})
+    assert (log.config.min_cleanable_dirty_ratio, log.config.retention_ms) == (0.5, 7)
+    logs.close()
+    again = manager(tmp_path / "d", retention_ms=100)
+    assert again.load(overrides_of=lambda _: overrides) == []
+    assert again.get_or_create("t", 0, TOPIC_ID).config.retention_ms == 7
+
+
 def test_a_change_of_many_configs_computes_each_topics_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

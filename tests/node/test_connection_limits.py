@@ -78,3 +78,11 @@ def test_a_host_name_is_not_resolved_and_named_once(caplog: pytest.LogCaptureFix
     assert [admitted(broker, address) for address in ("127.0.0.1", "127.0.0.2")] == [100, 10]
     [record] = caplog.records
     assert "Ignoring the client quota of ip localhost" in record.getMessage()
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_a_rate_that_is_no_finite_number_has_no_effect(rate: float, caplog: pytest.LogCaptureFixture) -> None:
+    """Apache Kafka's controller accepts NaN."""
+    for listener in applied(image(**{"10.0.0.7": rate, "10.0.0.8": 2.0, "default": rate})):
+        assert [admitted(listener, address) for address in ("10.0.0.7", "10.0.0.8")] == [100, 20]
+    assert f"Ignoring the client quota of ip <default>: its rate is {rate}" in caplog.text

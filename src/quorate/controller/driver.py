@@ -179,8 +179,13 @@ class QuorumController:
         if not batches or state.failed:
             return None
         if state.is_active:
+            before = state.image
             if state.commit_up_to(batches[-1]):
                 self._replay.offer(state.image)
+            else:
+                # The other batches of the write may arrive when this controller is a standby, which
+                # continues from this image.
+                state.image = self._replay.apply(before, batches)
         elif too_many_at_once(batches):
             return self._apply_in_steps(batches)
         else:

@@ -80,10 +80,12 @@ class LogConfig:
             case _:
                 return None
 
-    def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
+    def with_overrides(
+        self, values: Mapping[str, Any], on_invalid: Callable[[ValueError], None] | None = None
+    ) -> LogConfig:
         """A copy with the given topic configs, by their Kafka names, as text or parsed. Unknown names
         are ignored, and white space around a text, as in Kafka. Raises ValueError naming the key and the
-        value."""
+        value, or calls `on_invalid` with it and ignores the key."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             reader = _READERS.get(name)
@@ -92,7 +94,10 @@ class LogConfig:
             try:
                 changes[name.replace(".", "_")] = reader(value.strip() if isinstance(value, str) else value)
             except (ValueError, KeyError):
-                raise ValueError(f"Invalid value {value!r} for topic config {name}") from None
+                error = ValueError(f"Invalid value {value!r} for topic config {name}")
+                if on_invalid is None:
+                    raise error from None
+                on_invalid(error)
         return replace(self, **changes) if changes else self
 
 

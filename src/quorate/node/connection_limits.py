@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -98,7 +99,14 @@ class NodeLimits:
             rate = values.get(CONNECTION_CREATION_RATE)
             if kind != IP or rate is None:
                 continue
-            if name is None:
+            if not math.isfinite(rate):  # a controller of Apache Kafka takes NaN
+                logger.warning(
+                    "[KafkaRaftServer nodeId=%d] Ignoring the client quota of ip %s: its rate is %s",
+                    self._config.node_id,
+                    name or "<default>",
+                    rate,
+                )
+            elif name is None:
                 default = int(rate)
             elif (address := _address(name)) is not None:
                 limits[address] = int(rate)

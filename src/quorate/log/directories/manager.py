@@ -359,13 +359,18 @@ class LogManager:
     # --- configuration ----------------------------------------------------------------------------
 
     def _config_for(self, topic: str) -> LogConfig:
-        overrides = self._overrides.get(topic)
-        return self._defaults.with_overrides(overrides) if overrides else self._defaults
+        """The configuration of the logs of a topic. An override that this broker cannot read has no effect:
+        Apache Kafka's controllers accept 0.5d as a number, and those of a later release accept new values."""
+
+        def ignore(error: ValueError) -> None:
+            logger.error("[LogManager] topic %s: %s, which has no effect here", topic, error)
+
+        return self._defaults.with_overrides(self._overrides.get(topic, {}), ignore)
 
     def reconfigure(
         self, overrides: Mapping[str, Mapping[str, Any]], defaults: LogConfig | None = None
     ) -> None:
-        """Replaces the overrides of topics, and with `defaults` the broker's defaults. Raises ValueError."""
+        """Replaces the overrides of topics, and with `defaults` the broker's defaults."""
         self._overrides.update(overrides)
         if defaults is not None:
             self._defaults = defaults

@@ -189,6 +189,22 @@ def test_the_error_of_a_move(
     assert len(moves.world.moves) == 0
 
 
+def test_refusals_of_many_moves_let_the_event_loop_run(moves: Moves) -> None:
+    """Each is logged, which takes longer than to refuse it."""
+    wanted = [("t", 0, moves.tmp_path / "nowhere")] * 1000
+
+    async def turns() -> int:
+        request = asyncio.ensure_future(moves.world.moves.alter(wanted))
+        count = 0
+        while not request.done():
+            count += 1
+            await asyncio.sleep(0)
+        assert request.result() == [ErrorCode.LOG_DIR_NOT_FOUND] * 1000
+        return count
+
+    assert moves.world.loop.run_until_complete(turns()) > 50
+
+
 def test_no_move_begins_to_a_cordoned_or_while_a_directory_is_offline(moves: Moves) -> None:
     moves.world.logs.cordoned = frozenset([moves.second])
     assert moves.alter(moves.second) == ErrorCode.INVALID_REPLICA_ASSIGNMENT

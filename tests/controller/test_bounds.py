@@ -246,6 +246,21 @@ def test_reassignments_are_listed_in_portions() -> None:
     assert [part.partition_index for part in answered.partitions] == list(moving)
 
 
+def test_a_later_portion_of_listed_reassignments_takes_no_longer_than_the_first() -> None:
+    """Nothing is put around the cursor in each turn, through which every later step would have to pass."""
+    cluster = with_topic(3 * VISITS_PER_TURN)
+    cursors = []
+    continuation = None
+    for _ in range(2):
+        context = cluster.ctx(0)
+        object.__setattr__(context, "continuation", continuation)
+        request = ListPartitionReassignmentsRequest(topics=None)
+        continuation = list_partition_reassignments(cluster.view, request, context).continuation
+        assert continuation is not None
+        cursors.append(continuation.cursor[1])
+    assert cursors[0] is cursors[1]
+
+
 # -- lists: in proportion to the request
 
 

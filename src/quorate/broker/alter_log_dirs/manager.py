@@ -27,7 +27,7 @@ else:
 logger = logging.getLogger("quorate.broker.alter_log_dirs")
 
 _SLICE = 16
-"""Moves that are started between two turns of the event loop."""
+"""Moves that are started or refused between two turns of the event loop."""
 
 
 class ReplicaAlterLogDirsManager:
@@ -57,6 +57,8 @@ class ReplicaAlterLogDirsManager:
         results: list[ErrorCode] = []
         begun: list[tuple[int, LogDirMove]] = []
         for number, (topic, partition, target) in enumerate(wanted):
+            if number and not number % _SLICE:
+                await asyncio.sleep(0)
             results.append(ErrorCode.NONE)
             try:
                 move = self._alter(topic, partition, target)
@@ -69,8 +71,6 @@ class ReplicaAlterLogDirsManager:
                 continue
             if move is not None:
                 begun.append((number, move))
-            if number % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)
         for number, move in begun:
             await asyncio.wait([move.created])
             if not move.created.cancelled() and move.created.exception() is not None:

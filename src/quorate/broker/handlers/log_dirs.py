@@ -91,8 +91,9 @@ async def alter(
 ) -> AlterReplicaLogDirsResponse:
     """Starts the moves and returns the error of each."""
     wanted = [
-        (topic.name, partition, Path(directory.path))
+        (topic.name, partition, target)
         for directory in request.dirs
+        for target in (Path(directory.path),)
         for topic in directory.topics
         for partition in topic.partitions
     ]

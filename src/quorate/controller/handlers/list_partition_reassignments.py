@@ -25,7 +25,8 @@ def list_partition_reassignments(
     else:
         response, cursor = ctx.continuation.cursor
     by_id = view.image.topics.by_id
-    for topic_id, index in itertools.islice(cursor, VISITS_PER_TURN):
+    places = list(itertools.islice(cursor, VISITS_PER_TURN))
+    for topic_id, index in places:
         topic = by_id.get(topic_id)
         partition = topic.partitions.get(index) if topic is not None else None
         if topic is None or partition is None or not partition.is_reassigning:
@@ -42,10 +43,9 @@ def list_partition_reassignments(
                 removing_replicas=list(partition.removing_replicas),
             )
         )
-    following = next(cursor, None)
-    if following is None:
+    if len(places) < VISITS_PER_TURN:
         return Result(response)
-    return Result(response, continuation=Continuation((response, itertools.chain([following], cursor))))
+    return Result(response, continuation=Continuation((response, cursor)))
 
 
 def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:

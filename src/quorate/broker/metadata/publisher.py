@@ -59,6 +59,9 @@ class BrokerMetadataListener:
         """The image of all delivered batches, published or not. In a combined node it may be ahead."""
         self.offset = -1
         """The last delivered offset, including control records. Heartbeats report it."""
+        self.apply_errors = 0
+        """How often a subscriber has failed. The broker continues, as in Kafka: a record that one subscriber
+        cannot take would otherwise stop all brokers at the same time."""
 
     # --- RaftListener -----------------------------------------------------------------------------
 
@@ -145,14 +148,14 @@ class BrokerMetadataListener:
                 for name, subscriber in self._subscribers:
                     try:
                         subscriber(delta)
-                    except Exception as error:
+                    except Exception:
+                        self.apply_errors += 1
                         logger.exception(
                             "[MetadataListener id=%d] %s failed to take metadata up to offset %d",
                             self._node_id,
                             name,
                             self.offset,
                         )
-                        self._on_fault(error)
         while self._waiters and self._waiters[0][0] <= self.offset:
             future = heapq.heappop(self._waiters)[2]
             if not future.done():

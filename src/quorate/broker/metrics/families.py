@@ -50,6 +50,11 @@ def _metadata_families(broker: BrokerServer, raft: RaftClient) -> Iterator[Famil
     lag_ms = max(0, broker.clock.now_ms() - last.timestamp_ms) if last.timestamp_ms > 0 else 0
     yield gauge(f"{group}.last-applied-record-lag-ms", "The age of this record, in ms.", lag_ms)
     yield gauge(
+        f"{group}.metadata-apply-error-count",
+        "How often a part of this broker could not take a change of the metadata. The log has the reason.",
+        publisher.apply_errors,
+    )
+    yield gauge(
         "controller.KafkaServer.MetadataLag",
         "Offsets from the last applied record to the last stable offset (KIP-631).",
         metadata_lag(publisher.image, raft.high_watermark, publisher.offset),

@@ -74,9 +74,10 @@ class Syncer:
         future.add_done_callback(notify)
 
     def wait(self) -> None:
-        """Blocks until the thread is idle, since the log is about to be truncated."""
+        """Blocks until the thread is idle, since the log is about to be truncated. Raises OSError if its
+        fsync has failed."""
         if self._future is not None:
-            self._future.exception()
+            self._future.result()
 
     async def close(self) -> None:
         """Waits for the fsync that is running. A disk that hangs must not stop the event loop."""

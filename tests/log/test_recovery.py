@@ -502,6 +502,19 @@ def test_truncation_reverts_producers(tmp_path: Path) -> None:
     assert log.producers.first_unstable_offset is None and produced(log, 7, 3) == 3
 
 
+def test_a_truncation_to_the_high_watermark_holds_back_no_committed_transaction(tmp_path: Path) -> None:
+    """Readers of committed transactions would wait for the next record."""
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        produced(log, 7, sequence, transactional=True)
+        ended(log, 7, commit=True)
+    log.high_watermark = end = log.log_end_offset
+    put(log, b"not committed")
+    assert log.last_stable_offset == end
+    log.truncate_to(end)
+    assert (log.high_watermark, log.last_stable_offset) == (end, end)
+
+
 @pytest.mark.parametrize("foreign", ["0 0\n7 2", "0 0", "3 0"])
 def test_epochs_that_contradict_the_last_batch_are_taken_from_the_batches(
     tmp_path: Path, foreign: str

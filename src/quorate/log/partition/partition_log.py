@@ -399,7 +399,7 @@ class PartitionLog:
             # The next flush writes the epochs (Kafka: truncateFromEndAsyncFlush); recovery corrects them.
             self.epochs.truncate_from_end(offset)
             self._high_watermark = min(self._high_watermark, offset)
-            self._producer_state.truncate(offset, self._log_start)
+            self._producer_state.truncate(offset, self._log_start, self._high_watermark)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from quorate.broker.replication.fetcher.fetch_positions import certain_end
 from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
+from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.log.segment import recovery
@@ -194,6 +196,53 @@ def test_flushed_segments_are_not_searched_for_gaps(tmp_path: Path) -> None:
     log = after_a_gap(tmp_path)
     log.flush()
     assert reopened(log, recovery_point=log.recovery_point).gap_start is None
+
+
+def test_a_truncation_that_fails_half_way_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path, segment_bytes=500)
+    log.flush()
+    assert len(log.segments) > 4
+    rename, names = os.rename, []
+
+    def fail_once(source: str, target: str) -> None:
+        names.append(source)
+        if len(names) == 4:  # after the `.log` of one segment
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    with pytest.raises(LogDirFailure):
+        log.truncate_to(20)
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert 20 <= again.log_end_offset < 120
+    assert contents(again) == expected(again.log_end_offset)
+
+
+@pytest.mark.parametrize("start", [0, 40])
+def test_a_full_truncation_that_is_interrupted_leaves_a_gap_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """A follower would otherwise claim to have the offsets from the new start on."""
+    log = open_log(tmp_path, segment_bytes=500)
+    log.truncate_fully_and_start_at(40)
+    for i in range(20):
+        put(log, b"%d" % i * 10)
+    log.flush()
+
+    def fail(self: object, segments: object, delay_ms: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalLog, "_remove_files", fail)
+    with pytest.raises(LogDirFailure):
+        log.truncate_fully_and_start_at(start)
+    monkeypatch.undo()
+    again = reopened(log, recovery_point=60)
+    assert (again.log_start_offset, again.log_end_offset, again.gap_start) == (start, 60, start)
+    assert certain_end(again, counts=False) == start
+    again.truncate_to(start)
+    assert (contents(again), again.log_end_offset, again.gap_start) == ([], start, None)
 
 
 def damage_remove(path: Path) -> None:

@@ -245,6 +245,31 @@ def test_a_full_truncation_that_is_interrupted_leaves_a_gap_that_is_known(
     assert (contents(again), again.log_end_offset, again.gap_start) == ([], start, None)
 
 
+@pytest.mark.parametrize("at", [-8, -1])
+def test_a_damaged_index_before_an_empty_segment_is_rebuilt(tmp_path: Path, at: int) -> None:
+    log = filled(tmp_path, segment_bytes=100_000)
+    log.roll(NOW)
+    log.flush()
+    index = log.dir / f"{SEGMENT}.index"
+    data = bytearray(index.read_bytes())
+    data[at] ^= 4
+    index.write_bytes(data)
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert contents(again) == expected(120) and len(again.segments) == 2
+
+
+def test_a_damaged_batch_before_an_empty_segment_fails_no_directory(tmp_path: Path) -> None:
+    log = filled(tmp_path, segment_bytes=100_000)
+    log.roll(NOW)
+    log.flush()
+    *_, (_, last) = log.segments[0].headers(0, log.segments[0].size)
+    with open(log.segments[0].log_path, "r+b") as file:
+        file.seek(last + b.MAGIC)
+        file.write(b"\x07")
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert (again.log_end_offset, len(again.segments)) == (120, 2)
+
+
 def damage_remove(path: Path) -> None:
     path.unlink()
 

@@ -30,7 +30,7 @@ from quorate.log.partition.partition_metadata import (
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
-from quorate.log.segment.index_rebuild import rebuild_missing
+from quorate.log.segment.index_rebuild import end_offset, rebuild_missing
 from quorate.log.segment.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -428,8 +428,8 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
     keeps the gap.) Raises OSError.
     """
     while len(segments) > 1 and segments[-1].size == 0:
-        end = segments[-2].next_offset()
-        if end >= segments[-1].base_offset:
+        end = end_offset(segments[-2])
+        if end is None or end >= segments[-1].base_offset:
             return
         dropped = segments.pop()
         logger.warning(

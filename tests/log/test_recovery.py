@@ -270,6 +270,21 @@ def test_a_damaged_batch_before_an_empty_segment_fails_no_directory(tmp_path: Pa
     assert (again.log_end_offset, len(again.segments)) == (120, 2)
 
 
+def test_a_roll_after_a_crash_syncs_the_recovered_segments_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recovery point passes them. Their indexes were rebuilt in memory."""
+    log = reopened(filled(tmp_path, segment_bytes=1_000), recovery_point=0)
+    recovered = {segment.log_path for segment in log.segments}
+    assert len(recovered) > 2
+    synced, fsync = set(), os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.add(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd))[1]
+    )
+    log.roll(NOW)
+    assert log.recovery_point == log.log_end_offset and recovered <= synced
+
+
 def damage_remove(path: Path) -> None:
     path.unlink()
 

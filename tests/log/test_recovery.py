@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from quorate.broker.replication.fetcher.fetch_positions import certain_end
 from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
+from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.log.segment import recovery
@@ -194,6 +196,93 @@ def test_flushed_segments_are_not_searched_for_gaps(tmp_path: Path) -> None:
     log = after_a_gap(tmp_path)
     log.flush()
     assert reopened(log, recovery_point=log.recovery_point).gap_start is None
+
+
+def test_a_truncation_that_fails_half_way_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path, segment_bytes=500)
+    log.flush()
+    assert len(log.segments) > 4
+    rename, names = os.rename, []
+
+    def fail_once(source: str, target: str) -> None:
+        names.append(source)
+        if len(names) == 4:  # after the `.log` of one segment
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    with pytest.raises(LogDirFailure):
+        log.truncate_to(20)
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert 20 <= again.log_end_offset < 120
+    assert contents(again) == expected(again.log_end_offset)
+
+
+@pytest.mark.parametrize("start", [0, 40])
+def test_a_full_truncation_that_is_interrupted_leaves_a_gap_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """A follower would otherwise claim to have the offsets from the new start on."""
+    log = open_log(tmp_path, segment_bytes=500)
+    log.truncate_fully_and_start_at(40)
+    for i in range(20):
+        put(log, b"%d" % i * 10)
+    log.flush()
+
+    def fail(self: object, segments: object, delay_ms: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalLog, "_remove_files", fail)
+    with pytest.raises(LogDirFailure):
+        log.truncate_fully_and_start_at(start)
+    monkeypatch.undo()
+    again = reopened(log, recovery_point=60)
+    assert (again.log_start_offset, again.log_end_offset, again.gap_start) == (start, 60, start)
+    assert certain_end(again, counts=False) == start
+    again.truncate_to(start)
+    assert (contents(again), again.log_end_offset, again.gap_start) == ([], start, None)
+
+
+@pytest.mark.parametrize("at", [-8, -1])
+def test_a_damaged_index_before_an_empty_segment_is_rebuilt(tmp_path: Path, at: int) -> None:
+    log = filled(tmp_path, segment_bytes=100_000)
+    log.roll(NOW)
+    log.flush()
+    index = log.dir / f"{SEGMENT}.index"
+    data = bytearray(index.read_bytes())
+    data[at] ^= 4
+    index.write_bytes(data)
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert contents(again) == expected(120) and len(again.segments) == 2
+
+
+def test_a_damaged_batch_before_an_empty_segment_fails_no_directory(tmp_path: Path) -> None:
+    log = filled(tmp_path, segment_bytes=100_000)
+    log.roll(NOW)
+    log.flush()
+    *_, (_, last) = log.segments[0].headers(0, log.segments[0].size)
+    with open(log.segments[0].log_path, "r+b") as file:
+        file.seek(last + b.MAGIC)
+        file.write(b"\x07")
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert (again.log_end_offset, len(again.segments)) == (120, 2)
+
+
+def test_a_roll_after_a_crash_syncs_the_recovered_segments_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recovery point passes them. Their indexes were rebuilt in memory."""
+    log = reopened(filled(tmp_path, segment_bytes=1_000), recovery_point=0)
+    recovered = {segment.log_path for segment in log.segments}
+    assert len(recovered) > 2
+    synced, fsync = set(), os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.add(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd))[1]
+    )
+    log.roll(NOW)
+    assert log.recovery_point == log.log_end_offset and recovered <= synced
 
 
 def damage_remove(path: Path) -> None:
@@ -500,6 +589,19 @@ def test_truncation_reverts_producers(tmp_path: Path) -> None:
     log.truncate_to(3)
     assert [(p.producer_id, p.last_sequence) for p in log.active_producers()] == [(7, 2)]
     assert log.producers.first_unstable_offset is None and produced(log, 7, 3) == 3
+
+
+def test_a_truncation_to_the_high_watermark_holds_back_no_committed_transaction(tmp_path: Path) -> None:
+    """Readers of committed transactions would wait for the next record."""
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        produced(log, 7, sequence, transactional=True)
+        ended(log, 7, commit=True)
+    log.high_watermark = end = log.log_end_offset
+    put(log, b"not committed")
+    assert log.last_stable_offset == end
+    log.truncate_to(end)
+    assert (log.high_watermark, log.last_stable_offset) == (end, end)
 
 
 @pytest.mark.parametrize("foreign", ["0 0\n7 2", "0 0", "3 0"])

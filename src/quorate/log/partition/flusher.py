@@ -32,6 +32,7 @@ class Flusher:
         "_epochs",
         "_epochs_unsynced",
         "_generation",
+        "_loaded_base",
         "_log",
         "last_flush_ms",
         "lock",
@@ -48,6 +49,9 @@ class Flusher:
         self._log = log
         self._epochs = epochs
         self._generation = 0
+        self._loaded_base = log.bases[-1]
+        """The base offset of the last segment when the log was loaded. After a crash, those before it may be
+        unsynced."""
         self._epochs_unsynced = False
         """Whether the epoch checkpoint was written without fsync."""
         self.recovery_point = recovery_point
@@ -156,6 +160,17 @@ class Flusher:
                 opened = [segment.file()] if segment is log.segments[-1] else segment.files_to_sync()
                 files += opened if len(files) < _MAX_HELD_FILES else [file.path for file in opened]
             self.sync_later(files, log.end_offset)
+
+    def sync_rolled(self, files: Sequence[OpenFile | str], base_offset: int) -> None:
+        """Schedules the sync of a segment that was rolled at `base_offset`, and of those before it that were
+        recovered after a crash. Raises OSError."""
+        recovered: list[OpenFile | str] = []
+        if self.recovery_point < self._loaded_base:
+            for segment in self._log.segments_from(self.recovery_point):
+                if segment.base_offset >= min(self._loaded_base, base_offset):
+                    break
+                recovered += [file.path for file in segment.files_to_sync()]
+        self.sync_later([*recovered, *files], base_offset)
 
     def _held(self, files: Sequence[OpenFile | str]) -> list[OpenFile | str]:
         """The files as a scheduled sync keeps them: open, or only their paths if too many are open."""

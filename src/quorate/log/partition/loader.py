@@ -2,8 +2,7 @@
 
 After a clean stop, the log end is found from the last index entry and the batch headers after it. After
 an unclean stop, the segments from the recovery point on may not have been flushed. Each of them is verified,
-and truncated after its last valid batch. Segments after a truncated one are deleted, and empty segments after
-a gap.
+and truncated after its last valid batch. Segments after it, and empty ones after a gap, are deleted.
 The steps are in the order of Kafka's LogLoader, so that Quorate and Apache Kafka can load each other's
 directories.
 """
@@ -31,7 +30,7 @@ from quorate.log.partition.partition_metadata import (
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
-from quorate.log.segment.index_rebuild import rebuild_missing
+from quorate.log.segment.index_rebuild import end_offset, rebuild_missing
 from quorate.log.segment.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -404,7 +403,7 @@ def _load_segments(
             break
     if not clean and not log.config.compacts:
         _drop_empty_segments_after_gap(segments)
-        log.gap_start = _gap_start(segments[first_unflushed:])
+        log.gap_start = _gap_start(segments, first_unflushed)
     if segments:
         last = segments[-1]
         try:
@@ -429,8 +428,8 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
     keeps the gap.) Raises OSError.
     """
     while len(segments) > 1 and segments[-1].size == 0:
-        end = segments[-2].next_offset()
-        if end >= segments[-1].base_offset:
+        end = end_offset(segments[-2])
+        if end is None or end >= segments[-1].base_offset:
             return
         dropped = segments.pop()
         logger.warning(
@@ -441,14 +440,16 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
         remove_segment_files(dropped)
 
 
-def _gap_start(segments: list[Segment]) -> int | None:
-    """The end of the first segment that ends before the next one begins, or None.
+def _gap_start(segments: list[Segment], first_unflushed: int) -> int | None:
+    """The end of the first segment that ends before the next one begins, or None. Only empty ones are
+    looked at before `first_unflushed`.
 
-    Without compaction, a power failure has lost the end of that segment. The records after it stay, because
-    there may be no other copy of them, but a follower copies them again (see `certain_end`). Raises OSError.
+    Without compaction, a power failure has lost its end, or a full truncation was not completed. Later records
+    stay, as there may be no other copy; a follower copies them again (see `certain_end`). Raises OSError.
     """
-    for segment, following in itertools.pairwise(segments):
-        if (end := segment.next_offset()) < following.base_offset:
+    for number, (segment, following) in enumerate(itertools.pairwise(segments)):
+        looked_at = number >= first_unflushed or not segment.size
+        if looked_at and (end := segment.next_offset()) < following.base_offset:
             return end
     return None
 

@@ -311,11 +311,14 @@ class LocalLog:
     # --- truncating -------------------------------------------------------------------------------
 
     def remove_segments_after(self, number: int) -> None:
-        """Removes the segments after the one of that number."""
+        """Removes the segments after the one of that number.
+
+        The last one first: a crash in between leaves no gap. (Kafka begins with the first one.)
+        """
         removed = self.segments[number + 1 :]
         if removed:
             del self.segments[number + 1 :], self.bases[number + 1 :]
-            self._remove_files(removed, delay_ms=0)
+            self._remove_files(removed[::-1], delay_ms=0)
             # Otherwise the removed files could be back after a crash, behind segments that are written and
             # synced later.
             fsync_directory(self.directory)
@@ -386,8 +389,8 @@ class LocalLog:
         return paths
 
     def _remove_files(self, segments: list[Segment], delay_ms: int) -> None:
-        """Renames the files of segments, and the producer snapshots at their base offsets, and has them
-        removed."""
+        """Renames the files of segments in this order, then the producer snapshots at their base offsets, and
+        has them removed."""
         snapshots = [
             os.path.join(self.directory, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
             for segment in segments

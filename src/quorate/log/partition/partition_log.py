@@ -335,7 +335,7 @@ class PartitionLog:
         if active.size == 0 and active.base_offset == base_offset:
             return active
         self._producer_state.take_snapshot(base_offset)
-        self.flusher.sync_later(log.roll(base_offset, now_ms), base_offset)
+        self.flusher.sync_rolled(log.roll(base_offset, now_ms), base_offset)
         # Those inside of the segment before the new one stay: a truncation soon after the roll needs them.
         self._producer_state.snapshots.remove_strays(log.bases[:-1])
         logger.info("[PartitionLog %s] Rolled new log segment at offset %d", log.name, base_offset)
@@ -399,7 +399,7 @@ class PartitionLog:
             # The next flush writes the epochs (Kafka: truncateFromEndAsyncFlush); recovery corrects them.
             self.epochs.truncate_from_end(offset)
             self._high_watermark = min(self._high_watermark, offset)
-            self._producer_state.truncate(offset, self._log_start)
+            self._producer_state.truncate(offset, self._log_start, self._high_watermark)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

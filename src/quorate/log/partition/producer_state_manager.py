@@ -117,9 +117,9 @@ class ProducerStateManager:
         )
         restore_recent_batches(log.segments, states, log_start)
 
-    def truncate(self, offset: int, log_start: int) -> None:
-        """Changes the state to that at `offset`, where the log was truncated. Raises OSError,
-        CorruptRecordError."""
+    def truncate(self, offset: int, log_start: int, high_watermark: int) -> None:
+        """Changes the state to that at `offset`, where the log was truncated. `high_watermark` is the one
+        after the truncation. Raises OSError, CorruptRecordError."""
         self.snapshots.remove(lambda snapshot: snapshot > offset)
         # The distance to the newest one that is left is not known. So the next batch is followed by one,
         # unless there are more producers than the interval has batches.
@@ -130,6 +130,9 @@ class ProducerStateManager:
                 restore_recent_batches(segments, self.states, log_start)
             else:
                 self.rebuild(log_start, offset, 0)
+                # The replay does not know which markers are replicated. They would hold back the last stable
+                # offset until the next record.
+                self.states.on_high_watermark(high_watermark)
         self.states.map_end_offset = offset
 
     # --- aborted transactions ---------------------------------------------------------------------

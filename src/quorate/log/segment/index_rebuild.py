@@ -32,7 +32,27 @@ class Indexed(Protocol):
     def unload_indexes(self) -> None: ...
 
 
+class WithEnd(Protocol):
+    """The members of a segment from which `end_offset` finds its end."""
+
+    def next_offset(self) -> int: ...
+
+    def correct_indexes(self, reason: CorruptRecordError) -> None: ...
+
+
 T = TypeVar("T", bound=Indexed)
+
+
+def end_offset(segment: WithEnd) -> int | None:
+    """The offset after the last record. Rebuilds the indexes if they contradict the log. None if the log itself
+    is damaged. Raises OSError."""
+    try:
+        return segment.next_offset()
+    except CorruptRecordError as reason:
+        with contextlib.suppress(CorruptRecordError):
+            segment.correct_indexes(reason)
+            return segment.next_offset()
+        return None
 
 
 def rebuild_missing(segments: Iterable[Indexed]) -> None:

@@ -81,3 +81,23 @@ def all_files(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
     }
+
+
+def reopened(log: PartitionLog, **options) -> PartitionLog:
+    """Opens the log as a new process does; without `clean_shutdown` as after kill -9."""
+    options.setdefault("log_start_offset", 0)
+    return PartitionLog.open(log.dir, log.config, files=OpenFiles(64), now_ms=NOW, **options)
+
+
+def filled(tmp_path: Path, n: int = 60, **options) -> PartitionLog:
+    options.setdefault("segment_bytes", 2_000)
+    options.setdefault("index_interval_bytes", 200)
+    log = open_log(tmp_path, **options)
+    for i in range(n):
+        put(log, b"%d" % i * 10, b"x", timestamp=NOW + i, epoch=i // 20)
+    return log
+
+
+def expected(n: int) -> list[tuple[int, bytes]]:
+    """The contents of a log of `filled` up to offset `n`."""
+    return [(i, b"%d" % (i // 2) * 10 if i % 2 == 0 else b"x") for i in range(n)]

@@ -10,39 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from quorate.broker.replication.fetcher.fetch_positions import certain_end
-from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
-from quorate.log.files import OpenFiles
-from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.partition_log import PartitionLog
 from quorate.log.partition.producer_state import AppendOrigin
 from quorate.log.segment import recovery
 from quorate.records import batch as b
 from quorate.records.batch import build_batch, build_control_batch, iter_batches
 
-from .logs import NOW, contents, files_of, open_log, put
+from .damage import (
+    damage_cut,
+    damage_empty,
+    damage_first_entry,
+    damage_position,
+    damage_preallocated,
+    damage_random,
+    damage_remove,
+    damage_zero,
+)
+from .logs import NOW, contents, expected, files_of, filled, open_log, put, reopened
 
 SEGMENT = "00000000000000000000"
-
-
-def reopened(log: PartitionLog, **options) -> PartitionLog:
-    """Opens the log as a new process does; without `clean_shutdown` as after kill -9."""
-    options.setdefault("log_start_offset", 0)
-    return PartitionLog.open(log.dir, log.config, files=OpenFiles(64), now_ms=NOW, **options)
-
-
-def filled(tmp_path: Path, n: int = 60, **options) -> PartitionLog:
-    options.setdefault("segment_bytes", 2_000)
-    options.setdefault("index_interval_bytes", 200)
-    log = open_log(tmp_path, **options)
-    for i in range(n):
-        put(log, b"%d" % i * 10, b"x", timestamp=NOW + i, epoch=i // 20)
-    return log
-
-
-def expected(n: int) -> list[tuple[int, bytes]]:
-    return [(i, b"%d" % (i // 2) * 10 if i % 2 == 0 else b"x") for i in range(n)]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -141,110 +128,6 @@ def test_segments_after_a_damaged_one_are_deleted(tmp_path: Path) -> None:
     assert contents(reopened(again))[-1] == (again.log_end_offset - 1, b"new")
 
 
-@pytest.mark.parametrize(("policy", "end"), [("delete", 1), ("compact", 3)])
-def test_an_empty_segment_after_a_gap_is_deleted_unless_compaction_may_have_caused_it(
-    tmp_path: Path, policy: str, end: int
-) -> None:
-    """A power failure may lose the end of a segment, and keep the name of the next file."""
-    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
-    put(log, b"kept")
-    kept = log.size_bytes
-    put(log, b"lost", b"lost")
-    log.roll(NOW)
-    os.truncate(log.dir / f"{SEGMENT}.log", kept)
-    again = reopened(log)
-    assert (contents(again), again.log_end_offset) == ([(0, b"kept")], end)
-    assert put(again, b"new").first_offset == end
-    assert contents(reopened(again)) == [(0, b"kept"), (end, b"new")]
-
-
-def after_a_gap(tmp_path: Path, policy: str = "delete") -> PartitionLog:
-    """A log with the offsets 0 and 3, opened after a power failure has lost 1 and 2."""
-    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
-    put(log, b"kept")
-    kept = log.size_bytes
-    put(log, b"lost", b"lost")
-    log.roll(NOW)
-    put(log, b"later")
-    os.truncate(log.dir / f"{SEGMENT}.log", kept)
-    return reopened(log)
-
-
-@pytest.mark.parametrize(("policy", "gap"), [("delete", 1), ("compact", None)])
-def test_a_gap_before_records_is_known_unless_compaction_may_have_caused_it(
-    tmp_path: Path, policy: str, gap: int | None
-) -> None:
-    log = after_a_gap(tmp_path, policy)
-    assert (contents(log), log.gap_start) == ([(0, b"kept"), (3, b"later")], gap)
-    assert put(log, b"new").first_offset == 4
-    again = reopened(log)
-    assert again.gap_start == gap
-    again.truncate_to(4)
-    assert again.gap_start == gap
-    again.truncate_to(1)
-    assert (contents(again), again.gap_start) == ([(0, b"kept")], None)
-
-
-def test_a_log_that_starts_over_has_no_gap(tmp_path: Path) -> None:
-    log = after_a_gap(tmp_path)
-    log.truncate_fully_and_start_at(2)
-    assert log.gap_start is None
-
-
-def test_flushed_segments_are_not_searched_for_gaps(tmp_path: Path) -> None:
-    """A leader without other replicas keeps its log with the gap. It is flushed later."""
-    log = after_a_gap(tmp_path)
-    log.flush()
-    assert reopened(log, recovery_point=log.recovery_point).gap_start is None
-
-
-def test_a_truncation_that_fails_half_way_leaves_no_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = filled(tmp_path, segment_bytes=500)
-    log.flush()
-    assert len(log.segments) > 4
-    rename, names = os.rename, []
-
-    def fail_once(source: str, target: str) -> None:
-        names.append(source)
-        if len(names) == 4:  # after the `.log` of one segment
-            raise OSError(5, "Input/output error")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", fail_once)
-    with pytest.raises(LogDirFailure):
-        log.truncate_to(20)
-    again = reopened(log, recovery_point=log.recovery_point)
-    assert 20 <= again.log_end_offset < 120
-    assert contents(again) == expected(again.log_end_offset)
-
-
-@pytest.mark.parametrize("start", [0, 40])
-def test_a_full_truncation_that_is_interrupted_leaves_a_gap_that_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
-) -> None:
-    """A follower would otherwise claim to have the offsets from the new start on."""
-    log = open_log(tmp_path, segment_bytes=500)
-    log.truncate_fully_and_start_at(40)
-    for i in range(20):
-        put(log, b"%d" % i * 10)
-    log.flush()
-
-    def fail(self: object, segments: object, delay_ms: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(LocalLog, "_remove_files", fail)
-    with pytest.raises(LogDirFailure):
-        log.truncate_fully_and_start_at(start)
-    monkeypatch.undo()
-    again = reopened(log, recovery_point=60)
-    assert (again.log_start_offset, again.log_end_offset, again.gap_start) == (start, 60, start)
-    assert certain_end(again, counts=False) == start
-    again.truncate_to(start)
-    assert (contents(again), again.log_end_offset, again.gap_start) == ([], start, None)
-
-
 @pytest.mark.parametrize("at", [-8, -1])
 def test_a_damaged_index_before_an_empty_segment_is_rebuilt(tmp_path: Path, at: int) -> None:
     log = filled(tmp_path, segment_bytes=100_000)
@@ -285,43 +168,6 @@ def test_a_roll_after_a_crash_syncs_the_recovered_segments_before_it(
     assert log.recovery_point == log.log_end_offset and recovered <= synced
 
 
-def damage_remove(path: Path) -> None:
-    path.unlink()
-
-
-def damage_cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def damage_empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def damage_zero(path: Path) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
-
-
-def damage_preallocated(path: Path) -> None:
-    with path.open("r+b") as out:
-        out.truncate(10 << 20)
-
-
-def damage_first_entry(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[3] ^= 0x10
-    path.write_bytes(data)
-
-
-def damage_position(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[15] ^= 0x08
-    path.write_bytes(data)
-
-
-def damage_random(path: Path) -> None:
-    path.write_bytes(os.urandom(path.stat().st_size))
-
-
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize(
@@ -355,69 +201,6 @@ def test_a_damaged_index_never_gives_a_wrong_answer(
         for i in (59, 3, 38, 20):
             assert again.offset_for_timestamp(NOW + i) == (NOW + i, 2 * i, i // 20)
     assert contents(again) == expected(120)
-
-
-@pytest.mark.parametrize("stop", ["clean", "unclean", "unclean, behind a recovery point"])
-@pytest.mark.parametrize("damage", [damage_remove, damage_empty, damage_cut, damage_random])
-def test_leader_epochs_are_found_again_in_the_batches(
-    tmp_path: Path, stop: str, damage: Callable[[Path], None]
-) -> None:
-    """Without them a follower would truncate its log to its high watermark."""
-    log = filled(tmp_path)
-    log.close()
-    damage(log.dir / "leader-epoch-checkpoint")
-    point = 100 if stop == "unclean, behind a recovery point" else 0
-    again = reopened(log, clean_shutdown=stop == "clean", recovery_point=point)
-    assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
-    again.close()
-    assert reopened(again, clean_shutdown=True).epochs.entries() == [(0, 0), (1, 40), (2, 80)]
-
-
-def test_an_epoch_file_without_epochs_is_valid(tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    log.close()
-    write_epochs(str(log.dir / "leader-epoch-checkpoint"), [])
-    assert reopened(log, clean_shutdown=True).epochs.entries() == []
-
-
-def test_a_log_without_records_needs_no_epoch_file(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    log.truncate_fully_and_start_at(50)
-    log.close()
-    again = reopened(log, clean_shutdown=True)
-    again.close()
-    assert "leader-epoch-checkpoint" not in files_of(again)
-
-
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [(0, 0), (1, 40), (3, 60)],
-        [(0, 0), (1, 40), (3, 80)],
-        [(0, 0), (5, 20), (6, 100)],
-        [(0, 0), (1, 50), (2, 90)],
-        [(7, 0)],
-    ],
-    ids=str,
-)
-def test_after_a_crash_the_epochs_of_the_batches_take_precedence_over_the_file(
-    tmp_path: Path, entries: list[tuple[int, int]]
-) -> None:
-    """After a truncation and new appends, the file may be durable while the log is not. A crash may then
-    restore the older log."""
-    log = filled(tmp_path)
-    write_epochs(str(log.dir / "leader-epoch-checkpoint"), entries)
-    again = reopened(log)
-    assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
-    assert again.end_offset_for_epoch(3) == (-1, -1)
-
-
-def test_an_epoch_without_records_is_kept_by_recovery(tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    write_epochs(
-        str(log.dir / "leader-epoch-checkpoint"), [(0, 0), (1, 36), (2, 80)]
-    )  # its first batches were compacted away
-    assert reopened(log, recovery_point=70).epochs.entries() == [(0, 0), (1, 36), (2, 80)]
 
 
 def test_a_partition_metadata_file_that_is_not_one_fails_the_directory(tmp_path: Path) -> None:
@@ -602,44 +385,3 @@ def test_a_truncation_to_the_high_watermark_holds_back_no_committed_transaction(
     assert log.last_stable_offset == end
     log.truncate_to(end)
     assert (log.high_watermark, log.last_stable_offset) == (end, end)
-
-
-@pytest.mark.parametrize("foreign", ["0 0\n7 2", "0 0", "3 0"])
-def test_epochs_that_contradict_the_last_batch_are_taken_from_the_batches(
-    tmp_path: Path, foreign: str
-) -> None:
-    """After a clean stop too. With an epoch that its leader does not know, a follower could not fetch."""
-    log = open_log(tmp_path)
-    for epoch in (0, 0, 3, 5):
-        put(log, b"v", epoch=epoch)
-    log.close()
-    lines = foreign.split("\n")
-    (log.dir / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-    again = open_log(tmp_path, clean_shutdown=True, recovery_point=4)
-    assert again.epochs.entries() == [(0, 0), (3, 2), (5, 3)]
-
-
-def test_epochs_that_contradict_the_last_batch_before_an_empty_segment_are_taken_from_the_batches(
-    tmp_path: Path,
-) -> None:
-    log = open_log(tmp_path)
-    put(log, b"v", epoch=0)
-    put(log, b"v", epoch=3)
-    log.roll()
-    log.close()
-    (log.dir / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    again = open_log(tmp_path, clean_shutdown=True, recovery_point=2)
-    assert [segment.base_offset for segment in again.segments] == [0, 2]
-    assert again.epochs.entries() == [(0, 0), (3, 1)]
-
-
-def test_an_epoch_without_records_does_not_contradict_the_last_batch(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = open_log(tmp_path)
-    put(log, b"v", epoch=3)
-    log.epochs.assign(4, 1)
-    log.close()
-    again = open_log(tmp_path, clean_shutdown=True, recovery_point=1)
-    assert again.epochs.entries() == [(3, 0)]
-    assert "Rebuilding" not in caplog.text

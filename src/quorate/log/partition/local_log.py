@@ -21,6 +21,7 @@ from quorate.log.partition.removal import FileRemoval, rename_to_deleted
 from quorate.log.partition.results import AppendInfo, FetchData
 from quorate.log.scheduler import Scheduler
 from quorate.log.segment.header_scan import BatchPosition
+from quorate.log.segment.index_rebuild import end_offset
 from quorate.log.segment.segment import SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.protocol.file_region import FileRegion, ReadAhead
 from quorate.records.batch import BatchHeader
@@ -122,8 +123,7 @@ class LocalLog:
         last = self.segments[-1]
         if last.size == 0 and len(self.segments) > 1:  # rolled, and nothing was appended since
             last = self.segments[-2]
-            with contextlib.suppress(CorruptRecordError):  # a read of the damaged part reports it
-                last.next_offset()
+            end_offset(last)
         return last.last_epoch
 
     def adopt_topic_id(self, topic_id: bytes) -> None:

@@ -1,0 +1,121 @@
+"""Gaps: records lost by a power failure or by an interrupted truncation, with later ones behind them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quorate.broker.replication.fetcher.fetch_positions import certain_end
+from quorate.log.errors import LogDirFailure
+from quorate.log.partition.local_log import LocalLog
+from quorate.log.partition.partition_log import PartitionLog
+
+from .logs import NOW, contents, expected, filled, open_log, put, reopened
+
+SEGMENT = "00000000000000000000"
+
+
+@pytest.mark.parametrize(("policy", "end"), [("delete", 1), ("compact", 3)])
+def test_an_empty_segment_after_a_gap_is_deleted_unless_compaction_may_have_caused_it(
+    tmp_path: Path, policy: str, end: int
+) -> None:
+    """A power failure may lose the end of a segment, and keep the name of the next file."""
+    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
+    put(log, b"kept")
+    kept = log.size_bytes
+    put(log, b"lost", b"lost")
+    log.roll(NOW)
+    os.truncate(log.dir / f"{SEGMENT}.log", kept)
+    again = reopened(log)
+    assert (contents(again), again.log_end_offset) == ([(0, b"kept")], end)
+    assert put(again, b"new").first_offset == end
+    assert contents(reopened(again)) == [(0, b"kept"), (end, b"new")]
+
+
+def after_a_gap(tmp_path: Path, policy: str = "delete") -> PartitionLog:
+    """A log with the offsets 0 and 3, opened after a power failure has lost 1 and 2."""
+    log = open_log(tmp_path, cleanup_policy=frozenset({policy}))
+    put(log, b"kept")
+    kept = log.size_bytes
+    put(log, b"lost", b"lost")
+    log.roll(NOW)
+    put(log, b"later")
+    os.truncate(log.dir / f"{SEGMENT}.log", kept)
+    return reopened(log)
+
+
+@pytest.mark.parametrize(("policy", "gap"), [("delete", 1), ("compact", None)])
+def test_a_gap_before_records_is_known_unless_compaction_may_have_caused_it(
+    tmp_path: Path, policy: str, gap: int | None
+) -> None:
+    log = after_a_gap(tmp_path, policy)
+    assert (contents(log), log.gap_start) == ([(0, b"kept"), (3, b"later")], gap)
+    assert put(log, b"new").first_offset == 4
+    again = reopened(log)
+    assert again.gap_start == gap
+    again.truncate_to(4)
+    assert again.gap_start == gap
+    again.truncate_to(1)
+    assert (contents(again), again.gap_start) == ([(0, b"kept")], None)
+
+
+def test_a_log_that_starts_over_has_no_gap(tmp_path: Path) -> None:
+    log = after_a_gap(tmp_path)
+    log.truncate_fully_and_start_at(2)
+    assert log.gap_start is None
+
+
+def test_flushed_segments_are_not_searched_for_gaps(tmp_path: Path) -> None:
+    """A leader without other replicas keeps its log with the gap. It is flushed later."""
+    log = after_a_gap(tmp_path)
+    log.flush()
+    assert reopened(log, recovery_point=log.recovery_point).gap_start is None
+
+
+def test_a_truncation_that_fails_half_way_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path, segment_bytes=500)
+    log.flush()
+    assert len(log.segments) > 4
+    rename, names = os.rename, []
+
+    def fail_once(source: str, target: str) -> None:
+        names.append(source)
+        if len(names) == 4:  # after the `.log` of one segment
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    with pytest.raises(LogDirFailure):
+        log.truncate_to(20)
+    again = reopened(log, recovery_point=log.recovery_point)
+    assert 20 <= again.log_end_offset < 120
+    assert contents(again) == expected(again.log_end_offset)
+
+
+@pytest.mark.parametrize("start", [0, 40])
+def test_a_full_truncation_that_is_interrupted_leaves_a_gap_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """A follower would otherwise claim to have the offsets from the new start on."""
+    log = open_log(tmp_path, segment_bytes=500)
+    log.truncate_fully_and_start_at(40)
+    for i in range(20):
+        put(log, b"%d" % i * 10)
+    log.flush()
+
+    def fail(self: object, segments: object, delay_ms: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalLog, "_remove_files", fail)
+    with pytest.raises(LogDirFailure):
+        log.truncate_fully_and_start_at(start)
+    monkeypatch.undo()
+    again = reopened(log, recovery_point=60)
+    assert (again.log_start_offset, again.log_end_offset, again.gap_start) == (start, 60, start)
+    assert certain_end(again, counts=False) == start
+    again.truncate_to(start)
+    assert (contents(again), again.log_end_offset, again.gap_start) == ([], start, None)

@@ -18,6 +18,7 @@ from quorate.log.errors import LogDirFailure
 from quorate.log.files import FileSystem, OpenFiles
 from quorate.log.scheduler import run_steps
 from quorate.metrics import Quantiles
+from quorate.records.batch import TimestampType
 from tests.support.cluster import wait_for
 
 from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, all_files, contents, manager, names, put
@@ -360,14 +361,14 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
 
 
 def test_an_override_that_cannot_be_read_has_no_effect(tmp_path: Path) -> None:
-    """Apache Kafka's controller accepts 0.5d, which Java reads as a number."""
+    """Apache Kafka's controllers of a later release accept new values."""
     logs = manager(tmp_path / "d", retention_ms=100)
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID)
     put(log, b"a")
-    overrides = {"min.cleanable.dirty.ratio": "0.5d", "retention.ms": "7"}
+    overrides = {"message.timestamp.type": "LaterTime", "retention.ms": "7"}
     logs.reconfigure({"t": overrides})
-    assert (log.config.min_cleanable_dirty_ratio, log.config.retention_ms) == (0.5, 7)
+    assert (log.config.message_timestamp_type, log.config.retention_ms) == (TimestampType.CREATE_TIME, 7)
     logs.close()
     again = manager(tmp_path / "d", retention_ms=100)
     assert again.load(overrides_of=lambda _: overrides) == []

@@ -16,9 +16,11 @@ from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from quorate import java_numbers
     from quorate.config import docs
 else:
     docs = lazy_module("quorate.config.docs")
+    java_numbers = lazy_module("quorate.java_numbers")
 
 
 class ConfigError(ValueError):
@@ -212,7 +214,7 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
             return list(dict.fromkeys(part.strip() for part in text.split(","))) if text else []
         case ConfigType.DOUBLE:
             try:
-                return float(text)
+                return java_numbers.parse_double(text)
             except ValueError:
                 raise ConfigError(name, text, "Not a number of type DOUBLE") from None
         case _:

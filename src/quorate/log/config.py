@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.dataclass import dataclass
+from quorate.lazy import lazy_module
 from quorate.records.batch import TimestampType
 from quorate.records.compression import Compression
+
+if TYPE_CHECKING:
+    from quorate import java_numbers
+else:
+    java_numbers = lazy_module("quorate.java_numbers")
 
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
 MAX_RECORD_BYTES = 2147483639
@@ -124,7 +130,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "cleanup.policy": _names,
     "compression.type": str,
     "message.timestamp.type": _timestamp_type,
-    "min.cleanable.dirty.ratio": float,
+    "min.cleanable.dirty.ratio": lambda value: java_numbers.parse_double(str(value)),
     "preallocate": _boolean,
     "unclean.leader.election.enable": _boolean,
 }

@@ -359,8 +359,8 @@ class LogManager:
     # --- configuration ----------------------------------------------------------------------------
 
     def _config_for(self, topic: str) -> LogConfig:
-        """The configuration of the logs of a topic. An override that this broker cannot read has no effect:
-        Apache Kafka's controllers accept 0.5d as a number, and those of a later release accept new values."""
+        """The configuration of the logs of a topic. An override that this broker cannot read has no effect: a
+        controller of a later release of Apache Kafka may accept new values."""
 
         def ignore(error: ValueError) -> None:
             logger.error("[LogManager] topic %s: %s, which has no effect here", topic, error)

@@ -16,6 +16,8 @@ from tests.raft.world import CLUSTER, directory
 
 VOTER = ReplicaKey(2, directory(2))
 FIRST, COPY, RESTARTED = 1_000, 2_000, 3_000
+BOTH = [FIRST, COPY] * 3
+NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 
 
 def leader() -> Raft:
@@ -38,22 +40,16 @@ def fetch(r: Raft, start_time_ms: int, offset: int = 0, now: float = 5.1, i: int
     return next(a.reply.error for a in effects.answers if a.token == "f")
 
 
-BOTH = [FIRST, COPY] * 3
-
-
 def errors(r: Raft, starts: list[int]) -> list[ErrorCode]:
     return [fetch(r, start) for start in starts]
-
-
-NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
     ("starts", "expected"),
     [
         pytest.param([FIRST, FIRST, COPY, COPY, RESTARTED], [NONE] * 5, id="restarts"),
-        pytest.param([FIRST, COPY, FIRST, COPY, COPY], [NONE] * 5, id="late requests of a dead process"),
-        pytest.param([0, FIRST, 0, FIRST, 0], [NONE] * 5, id="a process that does not tell"),
+        pytest.param([FIRST, COPY, FIRST, COPY, COPY], [NONE] * 5, id="a late request of a dead process"),
+        pytest.param([0, FIRST, 0, FIRST, 0], [NONE] * 5, id="a process that reports no start time"),
         pytest.param([COPY, FIRST, FIRST], [NONE] * 3, id="restart after the clock was set back"),
         pytest.param(
             [FIRST, COPY, FIRST, COPY, FIRST, COPY],

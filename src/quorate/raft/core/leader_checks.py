@@ -45,9 +45,9 @@ def is_second_process(r: RaftState, q: Fetch, now: float) -> bool:
     What one process acknowledges is not on the disk of the other, so only the one that started first may
     count for the high watermark. The other is refused until the first one no longer fetches.
 
-    A replica that restarts reports another start time, once. If the earlier start time comes back twice,
-    both processes are alive. Once is not enough: requests of a process that has died may still wait in the
-    leader's socket.
+    The start time of a voter changes once when the voter restarts. If it changes back twice in a row (A, B,
+    A, B), both processes are alive. Once is not enough, because a request of a process that has died may
+    still wait in the leader's socket.
     """
     start = q.facts.start_time_ms
     progress = None if r.leading is None else r.leading.progress.get(q.replica)
@@ -58,8 +58,8 @@ def is_second_process(r: RaftState, q: Fetch, now: float) -> bool:
         return False
     if start == seen.refused and _has_fetched_lately(r, progress.last_fetch, now):
         return True
-    seen.returns = seen.returns + 1 if start == seen.previous else 0
-    if seen.returns < 2:
+    seen.changes_back = seen.changes_back + 1 if start == seen.previous else 0
+    if seen.changes_back < 2:
         seen.current, seen.previous, seen.refused = start, seen.current, 0
         return False
     first, second = sorted((start, seen.current))

@@ -70,12 +70,12 @@ class Following:
 
 @dataclass(slots=True)
 class FetchingProcesses:
-    """The start times of the processes that fetch as one replica, in ms since 1970. 0 none."""
+    """The start times of the processes that fetch as one replica, in ms since 1970. 0 means none."""
 
-    current: int = 0
-    previous: int = 0  # that of the process before, after a restart
-    returns: int = 0  # how often the one before has fetched again, which a stopped process cannot
-    refused: int = 0  # that of a second process, which is not served
+    current: int = 0  # of the process that has fetched last, and was served
+    previous: int = 0  # of the process before it
+    changes_back: int = 0  # how often in a row a Fetch came from the previous process
+    refused: int = 0  # of a second process, which is not served
 
 
 @dataclass(slots=True)

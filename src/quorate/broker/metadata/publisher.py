@@ -32,7 +32,8 @@ Subscriber = Callable[["MetadataDelta"], None]
 
 class BrokerMetadataListener:
     """A RaftListener that publishes images. Before `start_publishing` images are not published, because a
-    broker that is catching up must not act on old metadata."""
+    broker that is catching up must not act on old metadata. `on_fault` is called with the error of a record
+    that cannot be replayed, after which the broker must stop."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class BrokerMetadataListener:
         self.offset = -1
         """The last delivered offset, including control records. Heartbeats report it."""
         self.apply_errors = 0
-        """How often a subscriber has failed. The broker continues, as in Kafka: a record that one subscriber
-        cannot take would otherwise stop all brokers at the same time."""
+        """How often a subscriber has raised an error. The broker continues, as in Kafka: a record that one
+        subscriber cannot apply would otherwise stop all brokers at the same time."""
 
     # --- RaftListener -----------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class BrokerMetadataListener:
                     except Exception:
                         self.apply_errors += 1
                         logger.exception(
-                            "[MetadataListener id=%d] %s failed to take metadata up to offset %d",
+                            "[MetadataListener id=%d] %s failed to apply the metadata up to offset %d",
                             self._node_id,
                             name,
                             self.offset,

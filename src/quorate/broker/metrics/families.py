@@ -51,7 +51,7 @@ def _metadata_families(broker: BrokerServer, raft: RaftClient) -> Iterator[Famil
     yield gauge(f"{group}.last-applied-record-lag-ms", "The age of this record, in ms.", lag_ms)
     yield gauge(
         f"{group}.metadata-apply-error-count",
-        "How often a part of this broker could not take a change of the metadata. The log has the reason.",
+        "Changes of the metadata that a part of this broker could not apply. The log has the reasons.",
         publisher.apply_errors,
     )
     yield gauge(

@@ -12,8 +12,6 @@ from quorate.log.checkpoints import write_epochs
 from .damage import damage_cut, damage_empty, damage_random, damage_remove
 from .logs import files_of, filled, open_log, put, reopened
 
-SEGMENT = "00000000000000000000"
-
 
 @pytest.mark.parametrize("stop", ["clean", "unclean", "unclean, behind a recovery point"])
 @pytest.mark.parametrize("damage", [damage_remove, damage_empty, damage_cut, damage_random])

@@ -156,7 +156,7 @@ def test_a_damaged_batch_before_an_empty_segment_fails_no_directory(tmp_path: Pa
 def test_a_roll_after_a_crash_syncs_the_recovered_segments_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recovery point passes them. Their indexes were rebuilt in memory."""
+    """The roll moves the recovery point past them, and their rebuilt indexes are only in memory."""
     log = reopened(filled(tmp_path, segment_bytes=1_000), recovery_point=0)
     recovered = {segment.log_path for segment in log.segments}
     assert len(recovered) > 2

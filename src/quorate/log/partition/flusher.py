@@ -32,7 +32,7 @@ class Flusher:
         "_epochs",
         "_epochs_unsynced",
         "_generation",
-        "_loaded_base",
+        "_last_base_at_load",
         "_log",
         "last_flush_ms",
         "lock",
@@ -49,9 +49,9 @@ class Flusher:
         self._log = log
         self._epochs = epochs
         self._generation = 0
-        self._loaded_base = log.bases[-1]
-        """The base offset of the last segment when the log was loaded. After a crash, those before it may be
-        unsynced."""
+        self._last_base_at_load = log.bases[-1]
+        """The base offset of the last segment when the log was loaded. After a crash, the segments before it
+        may not be on disk."""
         self._epochs_unsynced = False
         """Whether the epoch checkpoint was written without fsync."""
         self.recovery_point = recovery_point
@@ -162,12 +162,12 @@ class Flusher:
             self.sync_later(files, log.end_offset)
 
     def sync_rolled(self, files: Sequence[OpenFile | str], base_offset: int) -> None:
-        """Schedules the sync of a segment that was rolled at `base_offset`, and of those before it that were
-        recovered after a crash. Raises OSError."""
+        """Schedules the sync of `files`, those of the segment that ends at `base_offset`, and of the segments
+        before it that were recovered after a crash (Kafka: flushUptoOffsetExclusive). Raises OSError."""
         recovered: list[OpenFile | str] = []
-        if self.recovery_point < self._loaded_base:
+        if self.recovery_point < self._last_base_at_load:
             for segment in self._log.segments_from(self.recovery_point):
-                if segment.base_offset >= min(self._loaded_base, base_offset):
+                if segment.base_offset >= min(self._last_base_at_load, base_offset):
                     break
                 recovered += [file.path for file in segment.files_to_sync()]
         self.sync_later([*recovered, *files], base_offset)

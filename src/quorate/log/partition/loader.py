@@ -1,8 +1,8 @@
 """Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
 
 After a clean stop, the log end is found from the last index entry and the batch headers after it. After
-an unclean stop, the segments from the recovery point on may not have been flushed. Each of them is verified,
-and truncated after its last valid batch. Segments after it, and empty ones after a gap, are deleted.
+an unclean stop, the segments from the recovery point on may not have been flushed. Each is verified, and
+truncated after its last valid batch. Segments after a truncated one are deleted, as are empty ones after a gap.
 The steps are in the order of Kafka's LogLoader, so that Quorate and Apache Kafka can load each other's
 directories.
 """
@@ -30,7 +30,7 @@ from quorate.log.partition.partition_metadata import (
 )
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
-from quorate.log.segment.index_rebuild import end_offset, rebuild_missing
+from quorate.log.segment.index_rebuild import read_end_offset, rebuild_missing
 from quorate.log.segment.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -428,7 +428,7 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
     keeps the gap.) Raises OSError.
     """
     while len(segments) > 1 and segments[-1].size == 0:
-        end = end_offset(segments[-2])
+        end = read_end_offset(segments[-2])
         if end is None or end >= segments[-1].base_offset:
             return
         dropped = segments.pop()
@@ -441,11 +441,11 @@ def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
 
 
 def _gap_start(segments: list[Segment], first_unflushed: int) -> int | None:
-    """The end of the first segment that ends before the next one begins, or None. Only empty ones are
-    looked at before `first_unflushed`.
+    """The end of the first segment that ends before the next one begins, or None. Of the segments before
+    number `first_unflushed`, only empty ones are looked at.
 
-    Without compaction, a power failure has lost its end, or a full truncation was not completed. Later records
-    stay, as there may be no other copy; a follower copies them again (see `certain_end`). Raises OSError.
+    Without compaction, a power failure or an interrupted full truncation leaves such a gap. The records after
+    it stay, as they may be the only copy; a follower copies them again (see `certain_end`). Raises OSError.
     """
     for number, (segment, following) in enumerate(itertools.pairwise(segments)):
         looked_at = number >= first_unflushed or not segment.size

@@ -21,7 +21,7 @@ from quorate.log.partition.removal import FileRemoval, rename_to_deleted
 from quorate.log.partition.results import AppendInfo, FetchData
 from quorate.log.scheduler import Scheduler
 from quorate.log.segment.header_scan import BatchPosition
-from quorate.log.segment.index_rebuild import end_offset
+from quorate.log.segment.index_rebuild import read_end_offset
 from quorate.log.segment.segment import SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.protocol.file_region import FileRegion, ReadAhead
 from quorate.records.batch import BatchHeader
@@ -97,7 +97,8 @@ class LocalLog:
         """The base offset of each segment."""
         self.end_offset = 0
         self.gap_start: int | None = None
-        """The offset from which on a power failure has lost records, if there are later ones."""
+        """The offset from which on records are missing although there are later ones. A power failure has lost
+        them, or a full truncation was interrupted."""
         self.exists = False
         """Whether the log has a directory and files."""
         self._files = files
@@ -119,11 +120,12 @@ class LocalLog:
         self.end_offset = end_offset
 
     def last_epoch(self) -> int:
-        """The leader epoch of the last batch, if loading has read it; -1 not known. Raises OSError."""
+        """The leader epoch of the last batch, or -1 if it is not known. Called after the end of the last
+        segment was read. Raises OSError."""
         last = self.segments[-1]
         if last.size == 0 and len(self.segments) > 1:  # rolled, and nothing was appended since
             last = self.segments[-2]
-            end_offset(last)
+            read_end_offset(last)  # and the epoch with it
         return last.last_epoch
 
     def adopt_topic_id(self, topic_id: bytes) -> None:
@@ -313,7 +315,7 @@ class LocalLog:
     def remove_segments_after(self, number: int) -> None:
         """Removes the segments after the one of that number.
 
-        The last one first: a crash in between leaves no gap. (Kafka begins with the first one.)
+        Begins with the last one, so that a crash in between leaves no gap. (Kafka begins with the first one.)
         """
         removed = self.segments[number + 1 :]
         if removed:
@@ -389,8 +391,8 @@ class LocalLog:
         return paths
 
     def _remove_files(self, segments: list[Segment], delay_ms: int) -> None:
-        """Renames the files of segments in this order, then the producer snapshots at their base offsets, and
-        has them removed."""
+        """Renames the files of segments, in the given order, and then the producer snapshots at their base
+        offsets. The scheduler removes the renamed files."""
         snapshots = [
             os.path.join(self.directory, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
             for segment in segments

@@ -32,8 +32,8 @@ class Indexed(Protocol):
     def unload_indexes(self) -> None: ...
 
 
-class WithEnd(Protocol):
-    """The members of a segment from which `end_offset` finds its end."""
+class HasEndOffset(Protocol):
+    """The members of a segment that `read_end_offset` uses."""
 
     def next_offset(self) -> int: ...
 
@@ -43,9 +43,9 @@ class WithEnd(Protocol):
 T = TypeVar("T", bound=Indexed)
 
 
-def end_offset(segment: WithEnd) -> int | None:
-    """The offset after the last record. Rebuilds the indexes if they contradict the log. None if the log itself
-    is damaged. Raises OSError."""
+def read_end_offset(segment: HasEndOffset) -> int | None:
+    """Reads the offset after the last record, and rebuilds the indexes if they contradict the log. Returns
+    None if the log itself is damaged. Raises OSError."""
     try:
         return segment.next_offset()
     except CorruptRecordError as reason:

@@ -32,10 +32,10 @@ def certain_end(log: PartitionLog, *, counts: bool) -> int:
 
     - Records of a log without leader epochs, which a former leader may never have committed: only those below
       the high watermark are certain.
-    - Records after a gap, which a power failure has left if it lost the end of a segment but not the next
-      one. (Kafka's followers keep the gap.) Not if this replica `counts` as one with all committed
-      records, because it has led with the gap since or has copied it from such a leader: it could be
-      elected before it has copied again what it has acknowledged.
+    - Records after a gap, which is left by a power failure that lost the end of a segment but not the next
+      one, or by an interrupted full truncation. (Kafka's followers keep the gap.) Not if this replica
+      `counts` as one with all committed records, because it has led with the gap since or has copied it from
+      such a leader: it could be elected before it has copied again what it has acknowledged.
     """
     end = log.log_end_offset if log.latest_epoch is not None else min(log.high_watermark, log.log_end_offset)
     return end if log.gap_start is None or counts else min(end, log.gap_start)

@@ -11,7 +11,7 @@ _NAMED = {"NaN": math.nan, "Infinity": math.inf}
 
 
 def parse_double(text: str) -> float:
-    """The value of a text for `java.lang.Double.parseDouble`, such as 0.5, 1e3, .5d or 0x1p-1. Raises
+    """Reads a text such as 0.5, 1e3, .5d or 0x1p-1 as `java.lang.Double.parseDouble` does. Raises
     ValueError."""
     text = text.strip("".join(map(chr, range(33))))  # as String.trim does
     if found := re.fullmatch(_DECIMAL, text):

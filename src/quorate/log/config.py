@@ -91,7 +91,7 @@ class LogConfig:
     ) -> LogConfig:
         """A copy with the given topic configs, by their Kafka names, as text or parsed. Unknown names
         are ignored, and white space around a text, as in Kafka. Raises ValueError naming the key and the
-        value, or calls `on_invalid` with it and ignores the key."""
+        value. With `on_invalid`, calls it with this error instead, and ignores the key."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             reader = _READERS.get(name)

@@ -363,7 +363,7 @@ class LogManager:
         controller of a later release of Apache Kafka may accept new values."""
 
         def ignore(error: ValueError) -> None:
-            logger.error("[LogManager] topic %s: %s, which has no effect here", topic, error)
+            logger.error("[LogManager] Ignoring a config of topic %s: %s", topic, error)
 
         return self._defaults.with_overrides(self._overrides.get(topic, {}), ignore)
 

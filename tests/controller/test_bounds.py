@@ -247,7 +247,7 @@ def test_reassignments_are_listed_in_portions() -> None:
 
 
 def test_a_later_portion_of_listed_reassignments_takes_no_longer_than_the_first() -> None:
-    """Nothing is put around the cursor in each turn, through which every later step would have to pass."""
+    """A cursor that each turn wraps once more would make every later step slower."""
     cluster = with_topic(3 * VISITS_PER_TURN)
     cursors = []
     continuation = None

@@ -141,6 +141,6 @@ def test_a_disk_that_fails_while_the_node_stops_is_one_line_in_the_log(
     path = asyncio.run(main())
     assert not unexpected
     assert caplog.messages == [
-        f"SnapshotWriter.freeze was cancelled, and failed: [Errno 5] Input/output error: '{path}'"
+        f"SnapshotWriter.freeze failed after its caller was cancelled: [Errno 5] Input/output error: '{path}'"
     ]
     assert caplog.records[0].exc_info is None

@@ -183,8 +183,8 @@ class QuorumController:
             if state.commit_up_to(batches[-1]):
                 self._replay.offer(state.image)
             else:
-                # The other batches of the write may arrive when this controller is a standby, which
-                # continues from this image.
+                # The last batch ends within a write. This controller may be a standby when the rest of the
+                # write arrives, and then continues from this image.
                 state.image = self._replay.apply(before, batches)
         elif too_many_at_once(batches):
             return self._apply_in_steps(batches)

@@ -280,7 +280,7 @@ class ControllerState:
     def commit_up_to(self, last: CommittedBatch) -> bool:
         """Moves the committed image of the active controller along the chain of writes. Returns whether
         the image now has exactly the records up to the end of this batch. If not, the batch ends within a
-        write, and the caller has to replay it."""
+        write, and the caller has to replay the committed batches on the image of before."""
         chain = self._chain
         committed: MetadataImage | None = None
         end = last.last_offset

@@ -93,7 +93,7 @@ async def alter(
     wanted = [
         (topic.name, partition, target)
         for directory in request.dirs
-        for target in (Path(directory.path),)
+        for target in (Path(directory.path),)  # made once for each directory
         for topic in directory.topics
         for partition in topic.partitions
     ]

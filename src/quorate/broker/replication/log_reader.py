@@ -171,8 +171,8 @@ def _read_partition(
 
 
 def _log_damage(manager: ReplicaManager, partition: str, error: KafkaError) -> None:
-    """Logs an error that every reader of a damaged batch causes again after its back-off."""
-    suffix = manager.read_errors.due(partition, manager.clock.now())
+    """Logs that a batch is damaged, at a limited rate: each reader tries again after its back-off."""
+    suffix = manager.damage_log.due(partition, manager.clock.now())
     if suffix is not None:
         text = "[Fetch broker=%d] Reading %s failed: %s%s"
         logger.error(text, manager.node_id, partition, error.message, suffix)

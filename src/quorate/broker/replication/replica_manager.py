@@ -79,7 +79,7 @@ class ReplicaManager:
         self.replica_lag_max_s = replica_lag_max_s
         self.partitions: dict[tuple[str | None, int], Partition] = {}
         self.stats = BrokerTopicStats()
-        self.read_errors = RateLimitedLog()
+        self.damage_log = RateLimitedLog()
         self.isr_sender = isr_sender
         self.fetchers: Fetchers | None = None
         self._make_fetchers = make_fetchers

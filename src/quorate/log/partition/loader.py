@@ -1,8 +1,8 @@
 """Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
 
 After a clean stop, the log end is found from the last index entry and the batch headers after it. After
-an unclean stop, the segments from the recovery point on may not have been flushed. Each is verified, and
-truncated after its last valid batch. Segments after a truncated one are deleted, as are empty ones after a gap.
+an unclean stop, the segments from the recovery point on may not have been flushed. Each is verified, and cut
+after its last valid batch. Segments after one that was cut are deleted, as are empty ones after a gap.
 The steps are in the order of Kafka's LogLoader, so that Quorate and Apache Kafka can load each other's
 directories.
 """

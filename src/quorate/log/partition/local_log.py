@@ -97,8 +97,8 @@ class LocalLog:
         """The base offset of each segment."""
         self.end_offset = 0
         self.gap_start: int | None = None
-        """The offset from which on records are missing although there are later ones. A power failure has lost
-        them, or a full truncation was interrupted."""
+        """The offset from which on records are missing although there are later ones. A power failure has
+        lost them, or a full truncation was interrupted."""
         self.exists = False
         """Whether the log has a directory and files."""
         self._files = files

@@ -130,8 +130,8 @@ class ProducerStateManager:
                 restore_recent_batches(segments, self.states, log_start)
             else:
                 self.rebuild(log_start, offset, 0)
-                # After the replay, all completed transactions count as not replicated. They would hold back the
-                # last stable offset until the high watermark moves.
+                # After the replay, all completed transactions count as not replicated. They would hold back
+                # the last stable offset until the high watermark moves.
                 self.states.on_high_watermark(high_watermark)
         self.states.map_end_offset = offset
 

@@ -12,9 +12,11 @@ import pytest
 
 from quorate.broker.handlers import fetch as fetch_handler
 from quorate.broker.replication import log_reader
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.fetch import FetchResponse
 
 from .fakes import registration
 from .test_produce_fetch import fetch
@@ -35,6 +37,20 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
         broker.ask(produce("t", (i, batch_of(b"v%d" % i))))
     yield broker
     broker.close()
+
+
+def cut_short(one: Broker) -> PartitionLog:
+    """Leaves 10 bytes of the log of partition 0."""
+    log = one.replicas.local_log("t", 0)
+    assert log is not None
+    os.truncate(next(log.dir.glob("*.log")), 10)
+    return log
+
+
+def answer_of(one: Broker, *partitions: tuple[int, int]) -> list[FetchResponse.PartitionData]:
+    """What a Fetch of (partition, offset) gets."""
+    context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
+    return one.handlers[int(ApiKey.FETCH)](context, fetch("t", *partitions)).responses[0].partitions
 
 
 def unsent(broker: Broker, partitions: list[int], **limits: int) -> dict[int, Any]:
@@ -111,16 +127,23 @@ def test_a_file_that_is_too_short_to_be_copied_is_corrupt_and_its_directory_stay
     """As in Apache Kafka: the other logs of the directory have lost nothing."""
     held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
     assert held and one.files.is_exhausted
-    log = one.replicas.local_log("t", 0)
-    assert log is not None
-    os.truncate(next(log.dir.glob("*.log")), 10)
-    context = RequestContext(int(ApiKey.FETCH), 12, 1, "me", "PLAINTEXT")
-    answer = one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0), (1, 0)))
-    short, whole = answer.responses[0].partitions
+    log = cut_short(one)
+    short, whole = answer_of(one, (0, 0), (1, 0))
     assert short.error_code == ErrorCode.CORRUPT_MESSAGE and not short.records
     assert whole.error_code == ErrorCode.NONE and values_in(b"".join(whole.records)) == [b"v1"]
     assert one.logs.is_online(log.log_dir)
     assert "Reading t-0 failed: Log t-0 in dir" in caplog.text
-    caplog.clear()
-    one.handlers[int(ApiKey.FETCH)](context, fetch("t", (0, 0)))
-    assert not caplog.records  # readers try again several times a second
+
+
+@pytest.mark.parametrize("one", ["small"], indirect=True)
+def test_repeated_reads_of_a_damaged_log_are_logged_once(
+    one: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Readers try again several times a second."""
+    held = [unsent(one, [i]) for i in range(1, PARTITIONS)]
+    assert held and one.files.is_exhausted
+    cut_short(one)
+    for _ in range(3):
+        [short] = answer_of(one, (0, 0))
+        assert short.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert len(caplog.records) == 1

@@ -137,6 +137,21 @@ def test_an_fsync_that_fails_in_the_thread_is_reported() -> None:
     asyncio.run(syncer.close())
 
 
+def test_a_truncation_that_waits_for_an_fsync_learns_that_it_failed() -> None:
+    def fail() -> None:
+        raise OSError(5, "I/O error")
+
+    syncer = Syncer(fail, 0.001, durable=True)
+
+    async def main() -> None:
+        syncer.in_thread(lambda _: None)
+        with pytest.raises(OSError, match="I/O error"):
+            syncer.wait()
+
+    asyncio.run(main())
+    asyncio.run(syncer.close())
+
+
 def test_an_observer_does_not_fsync() -> None:
     calls: list[int] = []
     syncer = Syncer(lambda: calls.append(1), 0.001, durable=False)

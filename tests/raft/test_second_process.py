@@ -44,22 +44,46 @@ def errors(r: Raft, starts: list[int]) -> list[ErrorCode]:
     return [fetch(r, start) for start in starts]
 
 
+SERVED_ONLY = [
+    pytest.param([FIRST, FIRST, COPY, COPY, RESTARTED], id="restarts"),
+    pytest.param([FIRST, FIRST, COPY, FIRST, COPY, COPY], id="a late request of a dead process"),
+    pytest.param(
+        [FIRST, COPY, FIRST, COPY, RESTARTED, COPY, RESTARTED, RESTARTED],
+        id="a late request after each of two restarts",
+    ),
+    pytest.param([0, FIRST, 0, FIRST, 0, FIRST], id="a process that reports no start time"),
+    pytest.param([COPY, FIRST, FIRST, FIRST], id="restart after the clock was set back"),
+    pytest.param([*range(1, 100), *range(1, 100)], id="more processes than are remembered"),
+]
+
+
+@pytest.mark.parametrize("starts", SERVED_ONLY)
+def test_a_voter_that_restarts_is_served(starts: list[int]) -> None:
+    assert errors(leader(), starts) == [NONE] * len(starts)
+
+
 @pytest.mark.parametrize(
     ("starts", "expected"),
     [
-        pytest.param([FIRST, FIRST, COPY, COPY, RESTARTED], [NONE] * 5, id="restarts"),
-        pytest.param([FIRST, COPY, FIRST, COPY, COPY], [NONE] * 5, id="a late request of a dead process"),
-        pytest.param([0, FIRST, 0, FIRST, 0], [NONE] * 5, id="a process that reports no start time"),
-        pytest.param([COPY, FIRST, FIRST], [NONE] * 3, id="restart after the clock was set back"),
         pytest.param(
-            [FIRST, COPY, FIRST, COPY, FIRST, COPY],
-            [NONE, NONE, NONE, NONE, NONE, REFUSED],
+            [FIRST, COPY, FIRST, COPY, FIRST, COPY, FIRST, COPY],
+            [NONE, NONE, NONE, NONE, NONE, REFUSED, NONE, REFUSED],
             id="copy started later",
         ),
         pytest.param(
-            [COPY, FIRST, COPY, FIRST, COPY, FIRST],
-            [NONE, NONE, NONE, NONE, REFUSED, NONE],
+            [COPY, FIRST, COPY, FIRST, COPY, FIRST, COPY],
+            [NONE, NONE, NONE, NONE, REFUSED, NONE, REFUSED],
             id="copy seen first",
+        ),
+        pytest.param(
+            [FIRST, COPY, FIRST, COPY, FIRST, RESTARTED, COPY, RESTARTED, COPY, RESTARTED, COPY],
+            [NONE, NONE, NONE, NONE, NONE, NONE, REFUSED, NONE, REFUSED, NONE, REFUSED],
+            id="the first restarts",
+        ),
+        pytest.param(
+            [FIRST, COPY, RESTARTED] * 4,
+            [NONE] * 7 + [REFUSED, REFUSED, NONE, REFUSED, REFUSED],
+            id="three processes",
         ),
     ],
 )
@@ -67,6 +91,10 @@ def test_of_two_processes_that_fetch_as_one_voter_the_later_is_refused(
     starts: list[int], expected: list[ErrorCode]
 ) -> None:
     assert errors(leader(), starts) == expected
+
+
+def test_another_process_that_fetches_as_the_leader_itself_is_refused() -> None:
+    assert fetch(leader(), COPY, i=1) is REFUSED
 
 
 def test_the_remaining_process_is_served_once_the_other_no_longer_fetches() -> None:

@@ -8,6 +8,9 @@ from quorate.raft.core.role_state import FetchingProcesses
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import ReplicaKey
 
+MAX_PROCESSES = 16
+"""The processes of one voter that a leader remembers."""
+
 
 def leader_error(r: RaftState, epoch: int) -> ErrorCode:
     """Why this replica cannot serve a request as the leader of `epoch`, or NONE.
@@ -43,39 +46,52 @@ def is_second_process(r: RaftState, q: Fetch, now: float) -> bool:
     """Whether a Fetch comes from a second process of a voter, started from a copy of its directory.
 
     What one process acknowledges is not on the disk of the other, so only the one that started first may
-    count for the high watermark. The other is refused until the first one no longer fetches.
+    count for the high watermark. The other is refused until no other process fetches as this voter.
 
-    The start time of a voter changes once when the voter restarts. If it changes back twice in a row (A, B,
-    A, B), both processes are alive. Once is not enough, because a request of a process that has died may
-    still wait in the leader's socket.
+    Both are alive if one of them has twice fetched again after the other (A, B, A, B, A). Once is not
+    enough: when a voter restarts, a request of the process that has died may still wait in the leader's
+    socket.
     """
     start = q.facts.start_time_ms
-    progress = None if r.leading is None else r.leading.progress.get(q.replica)
-    if start == 0 or progress is None or not r.voters.is_voter(q.replica):
+    if r.leading is None or start == 0 or not r.voters.is_voter(q.replica):
         return False
-    seen = progress.processes
-    if start == seen.current:
-        return False
-    if start == seen.refused and _has_fetched_lately(r, progress.last_fetch, now):
+    if q.replica == r.me:
+        _log_second_process(r, q.replica, r.params.start_time_ms, start, start, now)
         return True
-    seen.changes_back = seen.changes_back + 1 if start == seen.previous else 0
-    if seen.changes_back < 2:
-        seen.current, seen.previous, seen.refused = start, seen.current, 0
-        return False
-    first, second = sorted((start, seen.current))
-    progress.processes = FetchingProcesses(current=first, refused=second)
+    seen = r.leading.processes.setdefault(q.replica, FetchingProcesses())
+    if start in seen.refused:
+        if any(now - at < r.params.check_quorum_s for at in seen.last_fetch.values()):
+            _log_second_process(r, q.replica, seen.latest, start, start, now)
+            return True
+        seen = r.leading.processes[q.replica] = FetchingProcesses()
+    other = seen.latest
+    if start != other and start in seen.last_fetch:
+        returns = seen.returns[start, other] = seen.returns.get((start, other), 0) + 1
+        if returns == 2:
+            refused = max(start, other)
+            _log_second_process(r, q.replica, start, other, refused, now)
+            seen.refused.add(refused)
+            del seen.last_fetch[refused]
+            if refused == start:
+                seen.latest = other
+                return True
+    elif len(seen.last_fetch) + len(seen.refused) >= MAX_PROCESSES:
+        seen = r.leading.processes[q.replica] = FetchingProcesses()
+    seen.latest = start
+    seen.last_fetch[start] = now
+    return False
+
+
+def _log_second_process(
+    r: RaftState, voter: ReplicaKey, one: int, another: int, refused: int, now: float
+) -> None:
     r.log_error(
-        f"second process {q.replica}",
-        f"two processes fetch as {q.replica}, started at {first} and {second} (ms since 1970): one of them "
-        "runs on a copy of the other's directory. The later one is refused. Stop it and format its "
-        "directory anew",
+        f"second process {voter}",
+        f"two processes fetch as {voter}, started at {min(one, another)} and {max(one, another)} (ms since "
+        f"1970): one of them runs on a copy of the other's directory. The one that started at {refused} is "
+        "refused. Stop the copy, and remove its directory",
         now,
     )
-    return start == second
-
-
-def _has_fetched_lately(r: RaftState, last_fetch: float | None, now: float) -> bool:
-    return last_fetch is not None and now - last_fetch < r.params.check_quorum_s
 
 
 def update_check_quorum(r: RaftState, key: ReplicaKey, now: float) -> None:

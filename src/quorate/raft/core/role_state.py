@@ -70,12 +70,13 @@ class Following:
 
 @dataclass(slots=True)
 class FetchingProcesses:
-    """The start times of the processes that fetch as one replica, in ms since 1970. 0 means none."""
+    """The processes that fetch as one voter, by their start times in ms since 1970."""
 
-    current: int = 0  # of the process that has fetched last, and was served
-    previous: int = 0  # of the process before it
-    changes_back: int = 0  # how often in a row a Fetch came from the previous process
-    refused: int = 0  # of a second process, which is not served
+    latest: int = 0  # the one whose Fetch came last
+    last_fetch: dict[int, float] = field(default_factory=dict)
+    # How often the first of two has fetched again after the second.
+    returns: dict[tuple[int, int], int] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -88,7 +89,6 @@ class Progress:
     last_caught_up: float | None = None
     leader_end_at_fetch: int = -1
     facts: ReplicaFacts = NO_FACTS
-    processes: FetchingProcesses = field(default_factory=FetchingProcesses)
 
 
 @dataclass(slots=True)
@@ -130,6 +130,7 @@ class Leading:
     begin_epoch_at: float
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
     latest_by_id: dict[int, Progress] = field(default_factory=dict)  # for voters without a directory id
+    processes: dict[ReplicaKey, FetchingProcesses] = field(default_factory=dict)  # of the voters
     fetched_voters: set[int] = field(default_factory=set)  # since the check-quorum timer was reset
     parked: list[ParkedFetch] = field(default_factory=list)
     voter_change: VoterChange | None = None  # the one in progress

@@ -13,6 +13,8 @@ from quorate.log.partition.results import AppendInfo
 from quorate.records.batch import build_batch, decode_records, iter_batches, verify_crc
 
 NOW = 1_700_000_000_000
+SEGMENT = "00000000000000000000"
+"""The stem of the first segment's files."""
 TOPIC_ID = bytes(range(16))
 
 

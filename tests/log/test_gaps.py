@@ -12,9 +12,7 @@ from quorate.log.errors import LogDirFailure
 from quorate.log.partition.local_log import LocalLog
 from quorate.log.partition.partition_log import PartitionLog
 
-from .logs import NOW, contents, expected, filled, open_log, put, reopened
-
-SEGMENT = "00000000000000000000"
+from .logs import NOW, SEGMENT, contents, expected, filled, open_log, put, reopened
 
 
 @pytest.mark.parametrize(("policy", "end"), [("delete", 1), ("compact", 3)])

@@ -360,15 +360,20 @@ def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
     assert {log.config.segment_ms for log in (first, second, other)} == {9}
 
 
-def test_an_override_that_cannot_be_read_has_no_effect(tmp_path: Path) -> None:
+def test_an_override_that_cannot_be_read_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Apache Kafka's controllers of a later release accept new values."""
     logs = manager(tmp_path / "d", retention_ms=100)
     logs.load()
     log = logs.get_or_create("t", 0, TOPIC_ID)
+    logs.get_or_create("t", 1, TOPIC_ID)
     put(log, b"a")
     overrides = {"message.timestamp.type": "LaterTime", "retention.ms": "7"}
     logs.reconfigure({"t": overrides})
     assert (log.config.message_timestamp_type, log.config.retention_ms) == (TimestampType.CREATE_TIME, 7)
+    logs.get_or_create("t", 2, TOPIC_ID)
+    assert caplog.text.count("Ignoring a config of topic t") == 1
     logs.close()
     again = manager(tmp_path / "d", retention_ms=100)
     assert again.load(overrides_of=lambda _: overrides) == []

@@ -16,9 +16,7 @@ from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.batch import iter_batches
 from quorate.records.errors import CorruptRecordError
 
-from .logs import NOW, TOPIC_ID, open_log, put
-
-SEGMENT = "00000000000000000000"
+from .logs import NOW, SEGMENT, TOPIC_ID, open_log, put
 
 
 def reopened(log: PartitionLog, **options: int) -> PartitionLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,3 +116,33 @@ def test_an_epoch_without_records_does_not_contradict_the_last_batch(
     again = open_log(tmp_path, clean_shutdown=True, recovery_point=1)
     assert again.epochs.entries() == [(3, 0)]
     assert "Rebuilding" not in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_batch_before_an_empty_segment_says_nothing_of_the_epochs(
+    tmp_path: Path, clean: bool
+) -> None:
+    log = open_log(tmp_path)
+    for epoch in (0, 0, 5, 5):
+        put(log, b"v", epoch=epoch)
+    size = log.segments[0].size // 4
+    log.roll()
+    log.close()
+    path = log.segments[0].log_path
+    data = bytearray(Path(path).read_bytes())
+    data[2 * size + 16] ^= 0xFF  # the magic of the third batch
+    Path(path).write_bytes(data)
+    again = open_log(tmp_path, clean_shutdown=clean, recovery_point=4)
+    assert again.epochs.entries() == [(0, 0), (5, 2)]
+
+
+def test_an_epoch_whose_batches_were_compacted_away_is_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path, cleanup_policy=frozenset({"compact"}))
+    put(log, b"v", epoch=0)
+    size = log.segments[0].size
+    put(log, b"v", epoch=5)
+    log.roll()
+    log.close()
+    os.truncate(log.segments[0].log_path, size)
+    again = open_log(tmp_path, cleanup_policy=frozenset({"compact"}), clean_shutdown=True, recovery_point=2)
+    assert again.epochs.entries() == [(0, 0), (5, 1)]

@@ -27,9 +27,7 @@ from .damage import (
     damage_remove,
     damage_zero,
 )
-from .logs import NOW, contents, expected, files_of, filled, open_log, put, reopened
-
-SEGMENT = "00000000000000000000"
+from .logs import NOW, SEGMENT, contents, expected, files_of, filled, open_log, put, reopened
 
 
 @pytest.mark.parametrize("clean", [True, False])

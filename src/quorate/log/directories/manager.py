@@ -83,6 +83,8 @@ class LogManager:
         self._logs: Logs = {}
         self._by_dir: dict[Path, Logs] = {directory: {} for directory in self._dirs}
         self._overrides: dict[str, Mapping[str, Any]] = {}
+        self._ignored: set[str] = set()
+        """Errors of overrides that were logged. Each new log of a topic meets them again."""
         self.scheduler = BackgroundScheduler()
         self._checkpoints = OffsetCheckpoints(self._by_dir)
         self._deletion = LogDeletion(self.scheduler)
@@ -363,7 +365,10 @@ class LogManager:
         controller of a later release of Apache Kafka may accept new values."""
 
         def ignore(error: ValueError) -> None:
-            logger.error("[LogManager] Ignoring a config of topic %s: %s", topic, error)
+            text = f"Ignoring a config of topic {topic}: {error}"
+            if text not in self._ignored:
+                self._ignored.add(text)
+                logger.error("[LogManager] %s", text)
 
         return self._defaults.with_overrides(self._overrides.get(topic, {}), ignore)
 

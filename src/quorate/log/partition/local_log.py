@@ -125,7 +125,8 @@ class LocalLog:
         last = self.segments[-1]
         if last.size == 0 and len(self.segments) > 1:  # rolled, and nothing was appended since
             last = self.segments[-2]
-            read_end_offset(last)  # and the epoch with it
+            if read_end_offset(last) != self.segments[-1].base_offset:
+                return -1  # the segment is damaged, or compaction has removed its last batch
         return last.last_epoch
 
     def adopt_topic_id(self, topic_id: bytes) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import KafkaError, NetError, error_text
 from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource
+from quorate.java_numbers import parse_double
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.security.client_quota import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER
 from quorate.tools.client.admin_client import add_connection, with_admin
@@ -323,7 +324,7 @@ async def _alter_quotas(
     ops: dict[str, float | None] = {}
     for name, text in added.items():
         try:
-            ops[name] = float(text)
+            ops[name] = parse_double(text)
         except ValueError:
             raise ToolError(f"Cannot parse quota configuration value for {name}: {text}") from None
     if deleted:

@@ -89,7 +89,7 @@ def _log_second_process(
         f"second process {voter}",
         f"two processes fetch as {voter}, started at {min(one, another)} and {max(one, another)} (ms since "
         f"1970): one of them runs on a copy of the other's directory. The one that started at {refused} is "
-        "refused. Stop the copy, and remove its directory",
+        "refused. Stop it, and remove its directory",
         now,
     )
 

@@ -192,6 +192,7 @@ def settings(**changes: Any) -> FakeSettings:
         "offsets.topic.compression.codec": 0,
         "offsets.commit.timeout.ms": 5_000,
         "transaction.state.log.num.partitions": 50,
+        "request.timeout.ms": 30_000,
     }
     return FakeSettings(values | {name.replace("_", "."): value for name, value in changes.items()})
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 NOT_SERVED = frozenset(
-    {24, 25, 26, 27, 65, 66, 68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93}
+    {24, 25, 26, 65, 66, 68, 69, 76, 77, 78, 79, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93}
 )
 """API keys of the broker listener that are not advertised; docs/features.md has the list in words."""
 
@@ -60,6 +60,13 @@ ACCEPTED: tuple[Accepted, ...] = (
         "a partition twice: Kafka keeps the last, this node appends and answers both",
     ),
     Accepted("strange Produce", "real .*", "baseOffset", "follows from the line above"),
+    # -- WriteTxnMarkers
+    Accepted(
+        "strange WriteTxnMarkers",
+        "twice .*",
+        "Kafka's \"silence\"",
+        "a partition twice: Kafka never answers, this node writes and answers both",
+    ),
     # -- Fetch, ListOffsets
     Accepted(
         "strange Fetch",

@@ -195,6 +195,25 @@ class CoordinatorRuntime(Generic[ShardT]):
             context.add_pending(answer)
         return answer
 
+    def write_marker(
+        self, partition: int, producer_id: int, batch: bytes, *, committed: bool, timeout_s: float
+    ) -> asyncio.Future[int]:
+        """Appends the marker of a transaction, and applies it to the producer's pending records. The future
+        completes when the marker is committed. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, errors of
+        the append."""
+        context = self.context(partition)
+        self.batches.flush(context)
+        replica_log = self._replicas.local_log(self._topic, partition)
+        if replica_log is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        base = replica_log.log_end_offset
+        try:
+            return self._replicas.append_internal(self._topic, partition, batch, timeout_s=timeout_s)
+        finally:
+            if replica_log.log_end_offset > base:
+                context.shard.replay_end_transaction(producer_id, committed=committed)
+                context.update_last_written_offset(replica_log.log_end_offset)
+
     def read_newest(self, partition: int, read: Callable[[ShardT, Any], Any]) -> Answer:
         """Reads the newest state. The future completes when all records in that state are committed."""
         assert self._loop is not None

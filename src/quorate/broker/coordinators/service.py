@@ -1,7 +1,7 @@
 """The APIs of a broker's coordinators. Those of groups are in `group/service.py`; those for all coordinators
 are here:
 
-    FindCoordinator 0-6   InitProducerId 0-5
+    FindCoordinator 0-6   InitProducerId 0-5   and, in `transaction_markers`, WriteTxnMarkers 1-2
 
 Transactions are not supported: InitProducerId with a transactional id is answered with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Java's client, librdkafka, kafka-python and aiokafka all treat that
@@ -28,10 +28,12 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from quorate.broker.coordinators import transaction_markers
     from quorate.metadata.image import MetadataDelta
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.protocol.messages import find_coordinator, init_producer_id
 else:
+    transaction_markers = lazy_module("quorate.broker.coordinators.transaction_markers")
     find_coordinator = lazy_module("quorate.protocol.messages.find_coordinator")
     init_producer_id = lazy_module("quorate.protocol.messages.init_producer_id")
 
@@ -73,9 +75,15 @@ class CoordinatorService:
         self._rounds = Rounds(GROUPS_AT_ONCE)
         self.groups = GroupCoordinatorService(group_config(config), replicas, metadata, clock, self._rounds)
         self.producer_ids = ProducerIdManager(node_id, self._broker_epoch, channel)
+        self._replicas, self._clock = replicas, clock
+        timeout_ms = config.get("request.timeout.ms")
+        assert isinstance(timeout_ms, int)
+        self._append_timeout_s = timeout_ms / 1000
+        self._markers: transaction_markers.TransactionMarkers | None = None
         self.routes: dict[int, Handler] = {
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.WRITE_TXN_MARKERS: self.write_txn_markers,
             **self.groups.routes,
         }
         self.frame_routes = self.groups.frame_routes
@@ -145,6 +153,16 @@ class CoordinatorService:
                 logger.warning("[GroupCoordinator] Could not create topic %s: %s", name, error)
 
         self._topics.create(name).add_done_callback(created)
+
+    # --- transactions of other brokers --------------------------------------------------------------
+
+    def write_txn_markers(self, ctx: RequestContext, request: Any) -> Any:
+        """Ends transactions in the partitions that this broker leads."""
+        if self._markers is None:
+            self._markers = transaction_markers.TransactionMarkers(
+                self._replicas, self.groups.runtime, self._clock, self._append_timeout_s
+            )
+        return self._markers.write(ctx, request)
 
     # --- InitProducerId ---------------------------------------------------------------------------
 

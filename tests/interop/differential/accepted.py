@@ -64,7 +64,7 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
         "strange WriteTxnMarkers",
         "twice .*",
-        "Kafka's \"silence\"",
+        'Kafka\'s "silence"',
         "a partition twice: Kafka never answers, this node writes and answers both",
     ),
     # -- Fetch, ListOffsets

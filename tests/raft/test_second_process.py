@@ -53,6 +53,11 @@ NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
     [
         pytest.param([FIRST, FIRST, COPY, COPY, RESTARTED], [NONE] * 5, id="restarts"),
         pytest.param([FIRST, COPY, FIRST, COPY, COPY], [NONE] * 5, id="late requests of a dead process"),
+        pytest.param(
+            [FIRST, FIRST, COPY, FIRST, COPY, COPY],
+            [NONE] * 6,
+            id="a late request of a process that has fetched",
+        ),
         pytest.param([0, FIRST, 0, FIRST, 0], [NONE] * 5, id="a process that does not tell"),
         pytest.param([COPY, FIRST, FIRST], [NONE] * 3, id="restart after the clock was set back"),
         pytest.param(
@@ -61,8 +66,8 @@ NONE, REFUSED = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
             id="copy started later",
         ),
         pytest.param(
-            [COPY, FIRST, COPY, FIRST, COPY, FIRST],
-            [NONE, NONE, NONE, NONE, REFUSED, NONE],
+            [COPY, FIRST, COPY, FIRST, COPY, FIRST, COPY],
+            [NONE, NONE, NONE, NONE, NONE, NONE, REFUSED],
             id="copy seen first",
         ),
     ],

@@ -8,6 +8,10 @@ from quorate.raft.core.role_state import FetchingProcesses
 from quorate.raft.core.state import RaftState
 from quorate.raft.types import ReplicaKey
 
+BOTH_ALIVE = 3
+"""The changes between two start times, one back to the other, that a late request does not explain. It is one,
+and the next request of the living process is another."""
+
 
 def leader_error(r: RaftState, epoch: int) -> ErrorCode:
     """Why this replica cannot serve a request as the leader of `epoch`, or NONE.
@@ -46,7 +50,7 @@ def is_second_process(r: RaftState, q: Fetch, now: float) -> bool:
     count for the high watermark. The other is refused until the first one no longer fetches.
 
     A replica that restarts reports another start time, once. If the earlier start time comes back twice,
-    both processes are alive. Once is not enough: requests of a process that has died may still wait in the
+    both processes are alive. Once is not enough: a request of a process that has died may still wait in the
     leader's socket.
     """
     start = q.facts.start_time_ms
@@ -59,7 +63,7 @@ def is_second_process(r: RaftState, q: Fetch, now: float) -> bool:
     if start == seen.refused and _has_fetched_lately(r, progress.last_fetch, now):
         return True
     seen.returns = seen.returns + 1 if start == seen.previous else 0
-    if seen.returns < 2:
+    if seen.returns < BOTH_ALIVE:
         seen.current, seen.previous, seen.refused = start, seen.current, 0
         return False
     first, second = sorted((start, seen.current))

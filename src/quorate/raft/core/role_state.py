@@ -74,7 +74,7 @@ class FetchingProcesses:
 
     current: int = 0
     previous: int = 0  # that of the process before, after a restart
-    returns: int = 0  # how often the one before has fetched again, which a stopped process cannot
+    returns: int = 0  # changes back to the one before, one after the other
     refused: int = 0  # that of a second process, which is not served
 
 

@@ -219,3 +219,20 @@ def test_the_older_request_does_not_support_loggers(world):
     resource = Request.AlterConfigsResource(resource_type=LOGGER, resource_name="1")
     answer = world.loop.run_until_complete(world.ask(Request(resources=[resource])))
     assert [r.error_code for r in answer.responses] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_refusals_of_many_resources_let_the_event_loop_run(world):
+    """Each is logged, which takes longer than to refuse it."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = world.loop.create_task(count())
+    answers = alter(world, *[(BROKER, str(number), []) for number in range(2, 1002)])
+    counting.cancel()
+    assert answers == [(BROKER, str(number), "INVALID_REQUEST") for number in range(2, 1002)]
+    assert turns > 10

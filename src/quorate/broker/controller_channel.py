@@ -19,6 +19,7 @@ from quorate.net.errors import KafkaConnectionError, RequestTimedOut, Unsupporte
 from quorate.protocol.api import ApiKey, decode_response
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
+from quorate.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.broker.metadata.publisher import BrokerMetadataListener
@@ -310,7 +311,8 @@ class ControllerChannel:
                 f"The active controller refused the Envelope: {ErrorCode.of(answer.error_code).name}.",
                 remedy="The log of the active controller has the reason.",
             )
-        _, response = decode_response(memoryview(answer.response_data), context.api_key, context.api_version)
+        data = (memoryview(answer.response_data), context.api_key, context.api_version)
+        _, response = await in_thread(decode_response, *data) if context.is_large else decode_response(*data)
         if self._publisher is not None:
             left = max(timeout_s - (self._loop.time() - started), 0.001)
             if answer.committed_offset >= 0:

@@ -30,6 +30,12 @@ def invalid_reason(name: str) -> str | None:
     return None
 
 
+def shown(name: str) -> str:
+    """A name for the message of one partition. A name that no topic can have is cut, since a short request
+    can have it in the messages of very many partitions."""
+    return name if len(name) <= MAX_LENGTH else name[: MAX_LENGTH - 3] + "..."
+
+
 def unify_collision_chars(name: str) -> str:
     """The name with '_' in place of each '.', as in metrics. Source: Kafka's Topic.unifyCollisionChars."""
     return name.replace(".", "_")

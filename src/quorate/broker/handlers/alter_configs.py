@@ -7,6 +7,7 @@ loggers, and forwards the other resources to the controller.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ logger = logging.getLogger("quorate.broker.alter_configs")
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
+_SLICE = 50
+"""Resources that are checked between two turns of the event loop. Each that is refused is logged."""
 
 
 class AlterConfigsHandler:
@@ -57,6 +60,8 @@ class AlterConfigsHandler:
         for position, resource in enumerate(request.resources):
             if position in refused:
                 continue
+            if position and not position % _SLICE:
+                await asyncio.sleep(0)
             try:
                 if self._check(request, resource):
                     refused[position] = KafkaError(ErrorCode.NONE)

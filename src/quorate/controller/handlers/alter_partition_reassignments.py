@@ -21,6 +21,7 @@ from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSte
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for
+from quorate.controller.topic_names import shown
 from quorate.metadata.image.partitions import PartitionImage
 from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.errors import ErrorCode, KafkaError, listed
@@ -58,6 +59,10 @@ def alter_partition_reassignments_in_steps(
     for wanted_topic in request.topics:
         answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
         response.responses.append(answer)
+        visited += 1  # a topic counts too, since it may have no partitions
+        if not visited % STEP_PARTITIONS:
+            yield records
+            records = []
         for wanted in wanted_topic.partitions:
             visited += 1
             if not visited % STEP_PARTITIONS:
@@ -112,7 +117,7 @@ def _alter(
     """The record that starts, replaces or cancels one reassignment, or None if nothing changes."""
     topic = view.image.topics.by_name.get(name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown(name)}.")
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
         raise KafkaError(

@@ -9,13 +9,15 @@ single brokers cannot set this key.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
-from quorate.controller.context import MIN_ISR, View, bounded
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.context import MIN_ISR, View, check_record_count
 from quorate.controller.handlers.config_rules import (
     check_broker,
     check_client_metrics,
@@ -68,20 +70,38 @@ R = TypeVar("R", bound=Resource)
 A = TypeVar("A", bound=Answer)
 
 Operations = Mapping[str, tuple[Operation, str | None]]
+Recheck = Callable[[View], Generator[None, None, bool]]
 
 
 def alter_resources(
-    resources: Sequence[R], make_answer: Callable[..., A], alter: Callable[[R], list[Data]]
-) -> tuple[list[A], list[Data]]:
-    """Alters each resource by `alter`, which returns its records or raises KafkaError.
+    view: View,
+    resources: Sequence[R],
+    make_answer: Callable[..., A],
+    alter: Callable[[R], list[Data]],
+    *,
+    validate_only: bool,
+) -> ChangeSteps[tuple[list[A], Recheck]]:
+    """Alters each resource by `alter`, which returns its records or raises KafkaError. Yields the records of
+    all resources without an error.
 
-    Returns the responses, one for each resource, and the records of all resources without an error.
-    Raises POLICY_VIOLATION if there are too many records for one batch.
+    Returns the responses, one for each resource, and the `recheck` of the result. Raises POLICY_VIOLATION if
+    there are too many records for one batch.
     """
-    repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    repeated: Counter[tuple[int, str]] = Counter()
+    for start in range(0, len(resources), STEP_PARTITIONS):
+        if start:
+            yield []
+        part = resources[start : start + STEP_PARTITIONS]
+        repeated.update((resource.resource_type, resource.resource_name) for resource in part)
     answers: dict[tuple[int, str], A] = {}
+    altered: list[tuple[int, str]] = []
     records: list[Data] = []
-    for resource in resources:
+    cleared: list[Data] = []  # Kafka's order: the ELR is cleared after all configurations are written
+    written = 0
+    for index, resource in enumerate(resources, 1):
+        if not index % STEP_PARTITIONS:
+            yield records
+            records = []
         key = (resource.resource_type, resource.resource_name)
         if key in answers:
             continue
@@ -93,12 +113,30 @@ def alter_resources(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             _check_resource_type(resource.resource_type)
             _check_keys([config.name for config in resource.configs])
-            records += alter(resource)
+            new = alter(resource)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
-    # Kafka's order: the ELR is cleared after all configurations are written.
-    records.sort(key=lambda record: isinstance(record, ClearElrRecord))
-    return list(answers.values()), bounded(records, "Altering these configurations")
+            continue
+        written += len(new)
+        check_record_count(written, "Altering these configurations", MAX_RECORDS_PER_USER_OP)
+        if new and not validate_only:
+            altered.append(key)
+            for record in new:
+                (cleared if isinstance(record, ClearElrRecord) else records).append(record)
+    yield [*records, *cleared]
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        """Whether brokers and configurations are the same and all altered topics still exist."""
+        if not newer.has_same_brokers_and_settings(view):
+            return False
+        for index, (resource_type, name) in enumerate(altered):
+            if resource_type == ConfigResourceType.TOPIC and name not in newer.image.topics.by_name:
+                return False
+            if not index % STEP_PARTITIONS:
+                yield
+        return True
+
+    return list(answers.values()), recheck
 
 
 def altered_config_records(

@@ -10,6 +10,7 @@ from quorate.controller.changes.batched_change import Continuation
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, partition_change_for
+from quorate.controller.topic_names import shown
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.protocol.errors import ErrorCode, KafkaError, explained
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
@@ -104,7 +105,7 @@ def _message(view: View, name: str, partition_id: int, kind: int, error: ErrorCo
     """
     topic = view.image.topics.by_name.get(name)
     if topic is None:
-        return f"No such topic as {name}"
+        return f"No such topic as {shown(name)}"
     partition = topic.partitions.get(partition_id)
     if partition is None:
         return f"No such partition as {name}-{partition_id}"

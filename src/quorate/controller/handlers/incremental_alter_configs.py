@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.controller.changes.batched_change import ChangeSteps, in_one_turn
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.config_changes import Operation, alter_resources, altered_config_records
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -16,6 +17,15 @@ def incremental_alter_configs(
     view: View, request: IncrementalAlterConfigsRequest, ctx: Context
 ) -> Result[IncrementalAlterConfigsResponse]:
     """Applies the operations of each resource. Errors are reported for each resource."""
+    records, result = in_one_turn(incremental_alter_configs_in_steps(view, request, ctx))
+    result.records = records
+    return result
+
+
+def incremental_alter_configs_in_steps(
+    view: View, request: IncrementalAlterConfigsRequest, ctx: Context
+) -> ChangeSteps[Result[IncrementalAlterConfigsResponse]]:
+    """Does the same as `incremental_alter_configs` in steps, which yield the records."""
 
     def alter(resource: IncrementalAlterConfigsRequest.AlterConfigsResource) -> list[Data]:
         operations = {
@@ -25,12 +35,14 @@ def incremental_alter_configs(
             view, resource.resource_type, resource.resource_name, operations, forwarded=ctx.forwarded
         )
 
-    answers, records = alter_resources(
-        request.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alter
+    answers, recheck = yield from alter_resources(
+        view,
+        request.resources,
+        IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+        alter,
+        validate_only=request.validate_only,
     )
-    return Result(
-        IncrementalAlterConfigsResponse(responses=answers), [] if request.validate_only else records
-    )
+    return Result(IncrementalAlterConfigsResponse(responses=answers), recheck=recheck)
 
 
 def _operation(code: int) -> Operation:

@@ -24,6 +24,7 @@ from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaEr
 from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
 from quorate.protocol.schema import Request, Response
+from quorate.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.raft.runtime.client import RaftClient
@@ -38,18 +39,18 @@ def open_envelope(
     raft: RaftClient, submit: Callable[..., Any], ctx: RequestContext, request: EnvelopeRequest
 ) -> EnvelopeResponse | asyncio.Future[EnvelopeResponse]:
     """Handles the inner request. `submit` handles the requests in `WRITES`. The records of the inner
-    request are appended when this function returns; the future waits until they are committed."""
+    request are appended when this function returns, unless it is large; the future waits until they are
+    committed."""
+    if ctx.is_large:
+        return asyncio.ensure_future(_open_large(raft, submit, ctx, request))
     try:
         inner_ctx, inner = _decode(ctx, request)
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
+    if not _is_handled(inner_ctx):
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
-        if inner_ctx.api_key in WRITES:
-            outcome = submit(inner_ctx, inner, with_offset=True)
-        elif inner_ctx.api_key in _RAFT_KEYS:
-            outcome = raft.handle(inner_ctx, inner)
-        else:
-            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        outcome = _submitted(raft, submit, inner_ctx, inner)
     except Exception as error:
         return _failed(inner_ctx, inner, error)
     if isinstance(outcome, Answer):
@@ -71,6 +72,37 @@ def open_envelope(
 
     asyncio.ensure_future(outcome).add_done_callback(done)
     return answer
+
+
+async def _open_large(
+    raft: RaftClient, submit: Callable[..., Any], ctx: RequestContext, request: EnvelopeRequest
+) -> EnvelopeResponse:
+    """Does the same, but decodes the inner request and encodes its response in a thread, as those of a large
+    request without an envelope."""
+    try:
+        inner_ctx, inner = await in_thread(_decode, ctx, request)
+    except KafkaError as error:
+        return EnvelopeResponse(error_code=error.code)
+    if not _is_handled(inner_ctx):
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        outcome = _submitted(raft, submit, inner_ctx, inner)
+        result = await outcome if inspect.isawaitable(outcome) else outcome
+    except Exception as error:
+        return await in_thread(_failed, inner_ctx, inner, error)
+    response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
+    return await in_thread(_enclosed, inner_ctx, inner, response, offset)
+
+
+def _is_handled(ctx: RequestContext) -> bool:
+    return ctx.api_key in WRITES or ctx.api_key in _RAFT_KEYS
+
+
+def _submitted(raft: RaftClient, submit: Callable[..., Any], ctx: RequestContext, request: Request) -> Any:
+    """The response of the inner request, or an awaitable of it."""
+    if ctx.api_key in WRITES:
+        return submit(ctx, request, with_offset=True)
+    return raft.handle(ctx, request)
 
 
 def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) -> EnvelopeResponse:
@@ -114,6 +146,7 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
         request_id=request.request_id,
         unanswered_attempts=request.unanswered_attempts,
         token_authenticated=token_authenticated,
+        is_large=ctx.is_large,
     )
     return inner_ctx, inner
 

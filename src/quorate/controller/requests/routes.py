@@ -61,9 +61,17 @@ def write_handler(api_key: int) -> WriteHandler:
     return handler
 
 
-IN_STEPS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_PARTITION_REASSIGNMENTS})
-"""The APIs whose changes can be larger than one batch. The module of the handler has the same handler in
-steps."""
+IN_STEPS = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
+"""The APIs whose changes can be larger than one batch, or whose requests can have very many parts that are
+refused. The module of the handler has the same handler in steps."""
 
 StepsHandler = Callable[[View, Any, Context], ChangeSteps[Result[Any]]]
 

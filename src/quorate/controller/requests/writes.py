@@ -74,7 +74,7 @@ class WriteRequests:
             return self._submit_meanwhile(ctx, request, context, with_offset)
         try:
             view = state.view()
-            if ctx.api_key in IN_STEPS and view.has_large_transactions:
+            if ctx.api_key in IN_STEPS and (ctx.is_large or view.has_large_transactions):
                 in_steps = self._run_first_steps(ctx, request, context, view)
                 if in_steps is None:
                     return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))

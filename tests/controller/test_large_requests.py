@@ -1,0 +1,174 @@
+"""Requests of very many parts that are refused: other work gets its turns in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorate.controller.changes.batched_change import STEP_PARTITIONS
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
+from quorate.controller.handlers.elect_leaders import elect_leaders
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_configs import AlterConfigsRequest
+from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
+from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
+from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+from .requests import broker, run, topics
+from .support import Cluster, Harness
+from .test_envelope import envelope, opened
+
+STEPS = 10
+COUNT = STEPS * STEP_PARTITIONS
+TOPIC = 2
+
+
+def reassignments(count: int, name: str = "a") -> AlterPartitionReassignmentsRequest:
+    make = AlterPartitionReassignmentsRequest
+    moves = [make.ReassignablePartition(partition_index=1 + n, replicas=[1]) for n in range(count)]
+    return make(topics=[make.ReassignableTopic(name=name, partitions=moves)])
+
+
+def reassigned_topics(count: int) -> AlterPartitionReassignmentsRequest:
+    make = AlterPartitionReassignmentsRequest
+    return make(topics=[make.ReassignableTopic(name=f"t{n}", partitions=[]) for n in range(count)])
+
+
+def incremental(names: list[str], validate_only: bool = False) -> IncrementalAlterConfigsRequest:
+    make = IncrementalAlterConfigsRequest
+    config = make.AlterableConfig(name="retention.ms", config_operation=0, value="1")
+    resources = [
+        make.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config]) for name in names
+    ]
+    return make(resources=resources, validate_only=validate_only)
+
+
+def incremental_of_none(count: int) -> IncrementalAlterConfigsRequest:
+    return incremental([f"t{n}" for n in range(count)])
+
+
+def replaced(count: int) -> AlterConfigsRequest:
+    make = AlterConfigsRequest
+    config = make.AlterableConfig(name="retention.ms", value="1")
+    return make(
+        resources=[
+            make.AlterConfigsResource(resource_type=TOPIC, resource_name=f"t{n}", configs=[config])
+            for n in range(count)
+        ]
+    )
+
+
+@pytest.mark.parametrize("request_of", (reassignments, reassigned_topics, incremental_of_none, replaced))
+def test_a_large_request_that_is_refused_takes_many_turns(request_of: Any) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        await h.call(topics("a"))
+        answer = h.send(request_of(COUNT), is_large=True)
+        turns = 0
+        while not answer.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= STEPS
+        expected = h.send(request_of(COUNT))
+        assert (await answer) == (await expected if asyncio.isfuture(expected) else expected)
+
+    run(test())
+
+
+def test_a_large_change_of_configurations_is_one_batch() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        names = [f"t{n}" for n in range(COUNT // 2)]
+        await h.call(topics(*names))
+        batches = len(h.raft.log.batches)
+        answer = h.send(incremental([*names, "absent"]), is_large=True)
+        while not answer.done():
+            await asyncio.sleep(0)
+            h.raft.commit()
+        codes = [one.error_code for one in (await answer).responses]
+        assert codes == [ErrorCode.NONE] * len(names) + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert len(h.raft.log.batches) == batches + 1
+        configs = h.controller.state.image.configs
+        assert all(configs.topic(name)["retention.ms"] == "1" for name in names)
+
+    run(test())
+
+
+def test_a_topic_that_is_deleted_during_a_large_change_of_configurations_gets_none() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        names = [f"t{n}" for n in range(COUNT // 2)]
+        await h.call(topics(*names))
+        answer = h.send(incremental(names), is_large=True)
+        await asyncio.sleep(0)
+        state = DeleteTopicsRequest.DeleteTopicState
+        await h.call(DeleteTopicsRequest(topics=[state(name="t0")]))
+        while not answer.done():
+            await asyncio.sleep(0)
+            h.raft.commit()
+        assert (await answer).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (TOPIC, "t0") not in h.controller.state.image.configs.resources
+
+    run(test())
+
+
+def test_a_large_change_of_configurations_has_the_limit_of_one_batch() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        make = IncrementalAlterConfigsRequest
+        configs = [
+            make.AlterableConfig(name=f"listener.name.a.k{n}", config_operation=0, value="1")
+            for n in range(MAX_RECORDS_PER_USER_OP + 1)
+        ]
+        resource = make.AlterConfigsResource(resource_type=4, resource_name="", configs=configs)
+        request = make(resources=[resource])
+        end = h.raft.log.end
+        with pytest.raises(KafkaError, match="metadata records"):
+            await h.call(request, is_large=True, forwarded=True)
+        assert h.raft.log.end == end
+
+    run(test())
+
+
+def test_a_large_envelope_has_the_same_response() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        await h.call(topics("a"))
+        small = await h.call(envelope(reassignments(COUNT)))
+        large = await h.send(envelope(reassignments(COUNT)), is_large=True)
+        key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+        version = AlterPartitionReassignmentsRequest.MAX_VERSION
+        assert opened(large, key, version) == opened(small, key, version)
+
+    run(test())
+
+
+def test_a_large_envelope_that_cannot_be_read_is_refused() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        broken = envelope(topics("a"), request_data=bytes(70_000))
+        small, large = h.send(broken), await h.send(broken, is_large=True)
+        assert large == small
+
+    run(test())
+
+
+def test_a_name_that_no_topic_can_have_is_cut_in_the_messages_of_its_partitions() -> None:
+    cluster, name = Cluster().brokers(1), "x" * 30_000
+    moved = cluster.run(alter_partition_reassignments, reassignments(1, name))
+    elect = ElectLeadersRequest.TopicPartitions(topic=name, partitions=[0])
+    elected = cluster.run(elect_leaders, ElectLeadersRequest(topic_partitions=[elect]))
+    messages = [
+        moved.response.responses[0].partitions[0].error_message,
+        elected.response.replica_election_results[0].partition_result[0].error_message,
+    ]
+    assert all(len(message) < 350 for message in messages)

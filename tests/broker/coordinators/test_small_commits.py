@@ -461,6 +461,20 @@ async def test_an_expiry_sees_the_commits_of_its_turn() -> None:
 
 
 @in_loop
+async def test_records_that_need_not_be_atomic_are_divided_where_messages_must_be_small() -> None:
+    """Otherwise the expiry of many offsets would fail again and again."""
+    async with World() as w:
+        runtime, partition = w.service.groups.runtime, w.service.groups.partition_for("g")
+        log = w.replicas.log(partition)
+        log.update_config(replace(log.config, max_message_bytes=1000))
+        made = [OffsetRecord("g", "t", i, OffsetAndMetadata(i)) for i in range(40)]
+        runtime.write(partition, lambda *_: CoordinatorResult(made, atomic=False))
+        await runtime.read_newest(partition, lambda *_: None)
+        assert sum(batch_sizes(w)) == 40
+        assert max(map(len, w.replicas.batches(partition))) <= 1000
+
+
+@in_loop
 async def test_the_continuation_of_a_step_comes_after_the_commits_before_it() -> None:
     async with World() as w:
         w.replicas.hold = True

@@ -20,22 +20,25 @@ WRITE_SLICE_S = 0.003
 """The time for batches of several requests in one turn of the event loop."""
 
 CHUNK_BYTES = 512 * 1024
-"""The approximate size of a batch of records that need not be atomic: half of `max.message.bytes`."""
+"""The largest batch of records that need not be atomic: half of the default `max.message.bytes`."""
 
 
 def chunks(
-    records: list[Any], encode_record: Callable[[Any], tuple[bytes, bytes | None]]
+    records: list[Any], encode_record: Callable[[Any], tuple[bytes, bytes | None]], limit: int
 ) -> Iterator[list[Any]]:
-    """Divides records that need not be atomic into batches of about CHUNK_BYTES."""
+    """Divides records that need not be atomic into batches of at most `limit` and CHUNK_BYTES. A record that is
+    larger has a batch of its own."""
+    limit = min(limit, CHUNK_BYTES)
     chunk: list[Any] = []
     size = 0
     for record in records:
         key, value = encode_record(record)
-        size += len(key) + len(value or b"") + 32
-        chunk.append(record)
-        if size >= CHUNK_BYTES:
+        added = len(key) + len(value or b"") + 32
+        if chunk and size + added > limit:
             yield chunk
             chunk, size = [], 0
+        chunk.append(record)
+        size += added
     if chunk:
         yield chunk
 

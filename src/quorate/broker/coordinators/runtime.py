@@ -344,7 +344,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         shard, encode = context.shard, self._encode_record
         now_ms = self._clock.now_ms()
         appended: asyncio.Future[int] | None = None
-        for records in [result.records] if result.atomic else chunks(result.records, encode):
+        limit = self._batch_limit(context.partition)
+        for records in [result.records] if result.atomic else chunks(result.records, encode, limit):
             replica_log, base = None, -1
             try:
                 replica_log = self._replicas.local_log(self._topic, context.partition)

@@ -13,7 +13,7 @@ No node serves these APIs yet. Their messages are declared so that captures and 
 can be decoded and so that the codec is compared with Kafka's as a whole:
 
 - transactions (KIP-98): add_offsets_to_txn, add_partitions_to_txn, describe_transactions, end_txn,
-  list_transactions, write_txn_markers
+  list_transactions
 - consumer groups of the new protocol (KIP-848): consumer_group_describe, consumer_group_heartbeat
 - share groups (KIP-932): alter_share_group_offsets, delete_share_group_offsets,
   delete_share_group_state, describe_share_group_offsets, initialize_share_group_state,

@@ -8,7 +8,7 @@ transaction if it is too large for that.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from quorate.dataclass import dataclass
 from quorate.protocol.schema import Data
@@ -23,14 +23,25 @@ ChangeSteps = Generator[list[Data], None, R]
 or an empty list."""
 
 
-def in_one_turn(steps: ChangeSteps[R]) -> tuple[list[Data], R]:
-    """Runs all steps. Returns all records and the result."""
+class HasRecords(Protocol):
+    """A result of a handler, whose records are written."""
+
+    records: list[Data]
+
+
+RecordsT = TypeVar("RecordsT", bound=HasRecords)
+
+
+def in_one_turn(steps: ChangeSteps[RecordsT]) -> RecordsT:
+    """Runs all steps. Returns the result with the records of all of them."""
     records: list[Data] = []
     while True:
         try:
             records += next(steps)
         except StopIteration as end:
-            return records, end.value
+            result: RecordsT = end.value
+            result.records = records
+            return result
 
 
 @dataclass(slots=True, eq=False)

@@ -11,9 +11,7 @@ from quorate.protocol.schema import Data
 
 def alter_configs(view: View, request: AlterConfigsRequest, ctx: Context) -> Result[AlterConfigsResponse]:
     """Replaces the whole configuration of each resource. Errors are reported for each resource."""
-    records, result = in_one_turn(alter_configs_in_steps(view, request, ctx))
-    result.records = records
-    return result
+    return in_one_turn(alter_configs_in_steps(view, request, ctx))
 
 
 def alter_configs_in_steps(

@@ -41,9 +41,7 @@ def alter_partition_reassignments(
     Raises POLICY_VIOLATION for more records than one request may write, which are 10,000 unless
     configured.
     """
-    records, result = in_one_turn(alter_partition_reassignments_in_steps(view, request, ctx))
-    result.records = records
-    return result
+    return in_one_turn(alter_partition_reassignments_in_steps(view, request, ctx))
 
 
 def alter_partition_reassignments_in_steps(

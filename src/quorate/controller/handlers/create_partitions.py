@@ -31,9 +31,7 @@ def create_partitions(
     """Adds partitions. Errors are reported for each topic, and all other topics change together. Raises
     POLICY_VIOLATION for more new partitions than one request may write, which are 10,000 unless
     configured."""
-    records, result = in_one_turn(create_partitions_in_steps(view, request, ctx))
-    result.records = records
-    return result
+    return in_one_turn(create_partitions_in_steps(view, request, ctx))
 
 
 def create_partitions_in_steps(

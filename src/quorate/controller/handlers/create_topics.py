@@ -39,9 +39,7 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Result[CreateTopicsResponse]:
     """Creates topics. Errors are reported for each topic. Raises POLICY_VIOLATION for more partitions or
     records than one request may write, which are 10,000 as in Kafka unless configured."""
-    records, result = in_one_turn(create_topics_in_steps(view, request, ctx))
-    result.records = records
-    return result
+    return in_one_turn(create_topics_in_steps(view, request, ctx))
 
 
 def create_topics_in_steps(

@@ -17,9 +17,7 @@ def incremental_alter_configs(
     view: View, request: IncrementalAlterConfigsRequest, ctx: Context
 ) -> Result[IncrementalAlterConfigsResponse]:
     """Applies the operations of each resource. Errors are reported for each resource."""
-    records, result = in_one_turn(incremental_alter_configs_in_steps(view, request, ctx))
-    result.records = records
-    return result
+    return in_one_turn(incremental_alter_configs_in_steps(view, request, ctx))
 
 
 def incremental_alter_configs_in_steps(

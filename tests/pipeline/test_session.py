@@ -1,12 +1,18 @@
-"""The Java options of Spark sessions."""
+"""Spark sessions: the options of their JVM, and who stops them."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -23,3 +29,23 @@ def test_the_code_that_spark_generates_for_all_tables_fits_into_the_code_cache(l
     # A lake of 200,000 records needs more than 48 MiB, which is what Java reserves for its first
     # compiler alone.
     assert int(size) >= 240 << 20
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("tool", ["quorate-pipeline", "quorate-topic-history"])
+def test_a_command_in_any_thread_leaves_the_session_that_the_process_had(
+    spark: SparkSession, kafka: Path, tmp_path: Path, tool: str
+) -> None:
+    from quorate.tools import topic_history
+    from quorate.tools.lake import pipeline
+
+    def command() -> int:
+        if tool == "quorate-pipeline":
+            return pipeline.main(["migrate", "--lake", str(tmp_path / "none")])
+        folder = kafka / "running"
+        return topic_history.main([str(folder), "--output", str(tmp_path / "events")])
+
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own has another thread of the JVM, too
+        assert pool.submit(command).result() == (1 if tool == "quorate-pipeline" else 0)
+    assert spark.range(3).count() == 3

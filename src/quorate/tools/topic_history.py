@@ -16,14 +16,11 @@ from quorate.lazy import lazy_module, lazy_modules
 from quorate.tools.command_line import Parser, ToolError, printable, run
 
 if TYPE_CHECKING:
-    from pyspark import sql
-
     from quorate.pipeline.directories import copies, files
     from quorate.pipeline.history import topic_events
     from quorate.pipeline.jobs import topic_history as job
     from quorate.pipeline.spark import session
 else:
-    sql = lazy_module("pyspark.sql")
     copies, files = lazy_modules("quorate.pipeline.directories", "copies", "files")
     session = lazy_module("quorate.pipeline.spark.session")
     job = lazy_module("quorate.pipeline.jobs.topic_history")
@@ -80,7 +77,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def _by_spark(options: Namespace) -> None:
     try:
-        borrowed = sql.SparkSession.getActiveSession() is not None
+        borrowed = session.has_session()
         spark = session.local_session("quorate-topic-history")
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error

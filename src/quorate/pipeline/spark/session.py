@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from quorate.pipeline.datasource.source import MetadataLogSource
@@ -28,6 +29,15 @@ CodeCache`."""
 def java_options(*, long: bool = False) -> str:
     """The options of the driver's JVM, but for those of logging."""
     return f"{LONG_JOB if long else SHORT_JOB} {CODE_CACHE} {JAVA_OPTIONS}"
+
+
+def has_session() -> bool:
+    """Whether this process has a Spark session, which then belongs to its creator.
+
+    `SparkSession.getActiveSession` does not tell: the active session is that of a thread of the JVM,
+    and a new connection to the JVM has a new thread.
+    """
+    return SparkContext._active_spark_context is not None
 
 
 def local_session(

@@ -26,7 +26,7 @@ def lake_session(name: str, *, topics: bool = False) -> Iterator[sql.SparkSessio
     already is used and not stopped. Raises ToolError, and the package's own errors.
     """
     try:
-        borrowed = sql.SparkSession.getActiveSession() is not None
+        borrowed = session.has_session()
         if cluster.is_on_cluster():
             spark = cluster.cluster_session(name, lake=True, topics=topics)
         else:

@@ -486,12 +486,12 @@ def test_a_broker_that_is_killed_at_any_step_of_a_move_loses_nothing(
     moves = Moves(tmp_path, replica_fetch_max_bytes="800")
     left = step
 
-    async def until_killed(work: Callable[[], Any]) -> Any:
+    async def until_killed(work: Callable[..., Any], *args: Any) -> Any:
         nonlocal left
         left -= 1
         if left == 0:
             raise asyncio.CancelledError
-        return await in_thread(work)
+        return await in_thread(work, *args)
 
     monkeypatch.setattr(move, "in_thread", until_killed)
     asked = moves.world.moves.alter([("t", 0, moves.second)])

@@ -31,7 +31,6 @@ from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import CommittedBatch, OffsetEpoch, QuorumState, ReplicaKey, Role
-from quorate.rate_limited_log import INTERVAL_S, RateLimitedLog
 from quorate.records.batch import build_metadata_batch
 from quorate.records.errors import InvalidRecordError
 from tests.raft.nodes import sole
@@ -385,12 +384,3 @@ def test_repeated_refusals_of_a_vote_are_logged_once(
     ]
     assert len(lines) == 1, lines
     assert address(3)[0] in lines[0]
-
-
-def test_a_kind_of_error_is_logged_at_once_and_then_at_intervals_with_a_count() -> None:
-    c = RateLimitedLog()
-    assert c.due("a", 0.0) == ""
-    assert [c.due("a", 0.02 * i) for i in range(1, 100)] == [None] * 99
-    assert c.due("b", 1.0) == ""
-    assert c.due("a", INTERVAL_S) == " (99 more like this in 10 s)"
-    assert c.due("a", 3 * INTERVAL_S) == ""

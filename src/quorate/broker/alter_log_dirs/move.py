@@ -239,7 +239,7 @@ class LogDirMove:
         offset, self._truncate_to = self._truncate_to, None
         assert offset is not None
         if offset < self.future.log_end_offset:
-            await in_thread(lambda: self.future.truncate_to(offset))
+            await in_thread(self.future.truncate_to, offset)
             self._replicas.logs.lower_checkpoints([self.future])
             self._copied_from_end = -1
 
@@ -249,7 +249,7 @@ class LogDirMove:
         if self.future.log_end_offset > end:
             self.truncated(end)
             return
-        await in_thread(lambda: self.future.truncate_fully_and_start_at(start))
+        await in_thread(self.future.truncate_fully_and_start_at, start)
         self._replicas.logs.lower_checkpoints([self.future])
         await self._save_log_start()
 
@@ -284,7 +284,7 @@ class LogDirMove:
         except OSError:
             cold = []  # the read below rebuilds a missing index and raises any other error again
         if cold:
-            await in_thread(lambda: _read(log, cold))
+            await in_thread(_read, log, cold)
             if self._truncate_to is not None or not log.log_start_offset <= start <= log.log_end_offset:
                 return
         data = log.read(start, self._max_bytes)
@@ -295,16 +295,17 @@ class LogDirMove:
         self._copied_from_end = log.log_end_offset
         try:
             if is_tail:
-                self._append(_read(log, data.parts))
+                self._append(log, data.parts)
             else:
-                await in_thread(lambda: self._append(_read(log, data.parts)))
+                await in_thread(self._append, log, data.parts)
         except Exception:
             if self._truncate_to is None:  # otherwise the file may have changed while it was read
                 raise
         self._quota.record(data.size, self._replicas.clock.now())
 
-    def _append(self, records: bytes) -> None:
-        """Appends what was read. Called in a thread, or on the event loop for a few records."""
+    def _append(self, log: PartitionLog, parts: Sequence[ReadAhead]) -> None:
+        """Appends parts of the current log. Called in a thread, or on the event loop for a few records."""
+        records = _read(log, parts)
         future, now_ms = self.future, self._replicas.clock.now_ms()
         try:
             future.append_as_follower(records, now_ms)

@@ -53,10 +53,8 @@ def open_envelope(
         outcome = _submitted(raft, submit, inner_ctx, inner)
     except Exception as error:
         return _failed(inner_ctx, inner, error)
-    if isinstance(outcome, Answer):
-        return _enclosed(inner_ctx, inner, outcome.response, outcome.offset)
     if not inspect.isawaitable(outcome):
-        return _enclosed(inner_ctx, inner, outcome, -1)
+        return _enclosed(inner_ctx, inner, outcome)
     answer = asyncio.get_running_loop().create_future()
 
     def done(future: asyncio.Future[Any]) -> None:
@@ -90,8 +88,7 @@ async def _open_large(
         result = await outcome if inspect.isawaitable(outcome) else outcome
     except Exception as error:
         return await in_thread(_failed, inner_ctx, inner, error)
-    response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
-    return await in_thread(_enclosed, inner_ctx, inner, response, offset)
+    return await in_thread(_enclosed, inner_ctx, inner, result)
 
 
 def _is_handled(ctx: RequestContext) -> bool:
@@ -108,11 +105,7 @@ def _submitted(raft: RaftClient, submit: Callable[..., Any], ctx: RequestContext
 def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) -> EnvelopeResponse:
     """The response in its envelope, from the completed future of the inner request."""
     error = future.exception()
-    if error is not None:
-        return _failed(ctx, request, error)
-    result = future.result()
-    response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
-    return _enclosed(ctx, request, response, offset)
+    return _enclosed(ctx, request, future.result()) if error is None else _failed(ctx, request, error)
 
 
 def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestContext, Request]:
@@ -178,12 +171,13 @@ def _host(address: bytes) -> str:
         ) from None
 
 
-def _enclosed(ctx: RequestContext, request: Request, response: Response, offset: int) -> EnvelopeResponse:
-    """The response in its envelope.
+def _enclosed(ctx: RequestContext, request: Request, result: Response | Answer) -> EnvelopeResponse:
+    """The response of the inner request in its envelope.
 
     A response may not be encodable: its error message may be too long for the strings of an old version.
     It is replaced by an error, since the broker would otherwise wait until its request times out.
     """
+    response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
     if ctx.api_key == ApiKey.DESCRIBE_QUORUM and _is_not_leader(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:
@@ -215,4 +209,4 @@ def _failed(ctx: RequestContext, request: Request, error: BaseException) -> Enve
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     response = failure(ctx, request, error)
     assert response is not None  # every forwardable request is answered
-    return _enclosed(ctx, request, response, -1)
+    return _enclosed(ctx, request, response)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import builtins
 import errno
-import gc
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -293,6 +293,8 @@ class SimulatedFilesystem:
                 real = getattr(os, name)
                 ours = getattr(self, {"fdatasync": "fsync"}.get(name, name))
                 stack.enter_context(mock.patch.object(os, name, _by_descriptor(real, ours)))
+            held: weakref.WeakSet[OpenFile] = weakref.WeakSet()
+            stack.enter_context(mock.patch.object(OpenFile, "__init__", _remembering(held)))
             # A log manager then syncs each file, as on a kernel that does not report lost writes.
             stack.enter_context(mock.patch.object(FileSystem, "sync", lambda _: False))
             for module in (io, builtins):
@@ -302,18 +304,29 @@ class SimulatedFilesystem:
             try:
                 yield
             finally:
-                _disown()
+                _disown(held)
 
 
-def _disown() -> None:
+def _remembering(held: weakref.WeakSet[OpenFile]) -> Callable[..., None]:
+    """Returns the constructor of open files, which also adds each to `held`."""
+    real = OpenFile.__init__
+
+    def create(file: OpenFile, *args: Any, **options: Any) -> None:
+        real(file, *args, **options)
+        held.add(file)
+
+    return create
+
+
+def _disown(held: Iterable[OpenFile]) -> None:
     """Disowns simulated descriptors that something still holds, such as a traceback.
 
     Otherwise the kernel would have to close them later.
     """
-    for found in gc.get_objects():
-        if type(found) is OpenFile and found.fileno() >= FIRST_FD:
-            found.closing.detach()
-            found._fd = -1
+    for file in held:
+        if file.fileno() >= FIRST_FD:
+            file.closing.detach()
+            file._fd = -1
 
 
 def _by_path(real: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,13 +6,13 @@ what is found to start a process. `slow` is set by hand, on tests that take seco
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from tests.support.garbage import freeze_garbage_collector
 from tests.support.processes import refusing_processes, starts_processes
 
 FOLDERS = tuple(f"{Path(__file__).parent / name}{os.sep}" for name in ("e2e", "interop", "testing"))
@@ -49,7 +49,4 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays until the end: collections and walks over all objects need not look at
-    it each time."""
-    gc.collect()
-    gc.freeze()
+    freeze_garbage_collector()

@@ -11,6 +11,7 @@ from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from quorate.node.process_setup import enable_garbage_collection
+from tests.support.garbage import freeze_garbage_collector
 
 TOPICS = 8_000
 PORTION = 500
@@ -26,7 +27,7 @@ def settings_of_a_node() -> Iterator[None]:
     gc.collect()
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
+    freeze_garbage_collector()
 
 
 def cluster() -> MetadataImage:

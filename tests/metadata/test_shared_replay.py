@@ -15,6 +15,7 @@ from quorate.metadata.loader import ImageSteps
 from quorate.metadata.records import FeatureLevelRecord, TopicRecord
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.raft.types import CommittedBatch
+from tests.support.garbage import freeze_garbage_collector
 
 
 def batch(offset: int, *records: TopicRecord | FeatureLevelRecord) -> CommittedBatch:
@@ -163,5 +164,5 @@ def test_garbage_collection_pauses_while_a_snapshot_is_loaded() -> None:
         steps.close()
         assert gc.isenabled()
     finally:
-        gc.unfreeze()
+        freeze_garbage_collector()
         (gc.enable if was else gc.disable)()

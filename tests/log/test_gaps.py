@@ -32,6 +32,22 @@ def test_an_empty_segment_after_a_gap_is_deleted_unless_compaction_may_have_caus
     assert contents(reopened(again)) == [(0, b"kept"), (end, b"new")]
 
 
+def test_an_empty_segment_is_kept_if_compaction_has_removed_the_end_of_the_flushed_one_before(
+    tmp_path: Path,
+) -> None:
+    """The topic had the policy compact until its configuration was changed. The offsets must not be assigned
+    again: consumers have committed later ones."""
+    log = open_log(tmp_path)
+    put(log, b"kept")
+    kept = log.size_bytes
+    put(log, b"tombstone")
+    log.roll(NOW)
+    log.flush()
+    os.truncate(log.dir / f"{SEGMENT}.log", kept)  # as the cleaner leaves it
+    again = reopened(log, recovery_point=2)
+    assert (contents(again), again.log_end_offset) == ([(0, b"kept")], 2)
+
+
 def after_a_gap(tmp_path: Path, policy: str = "delete") -> PartitionLog:
     """A log with the offsets 0 and 3, opened after a power failure has lost 1 and 2."""
     log = open_log(tmp_path, cleanup_policy=frozenset({policy}))

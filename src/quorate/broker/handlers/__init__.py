@@ -2,6 +2,7 @@
 
     produce, fetch, list_offsets, delete_records, offset_for_leader_epoch
     small_produce, small_fetch   parse the most common forms of Produce and Fetch, with `small_requests`
+    refused_sequences            the batches that idempotent producers will send again
     fetch_steps, large_fetch     a Fetch of many partitions, in slices of the loop
     metadata, describe_cluster, describe_topic_partitions, describe_producers
     describe_configs, alter_configs, list_config_resources, log_dirs

@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.handlers import small_produce
+from quorate.broker.handlers.refused_sequences import RefusedSequences
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
 from quorate.log.partition.producer_state import AppendOrigin
@@ -135,10 +136,11 @@ def _set_log_start(part: PartitionAnswer, partition: Partition, refused: KafkaEr
 class ProduceHandler:
     """Appends batches, and responds when they are acknowledged."""
 
-    __slots__ = ("_services", "_unfinished", "turn_s")
+    __slots__ = ("_refused_sequences", "_services", "_unfinished", "turn_s")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._refused_sequences = RefusedSequences(services.loop.time)
         self.turn_s = TURN_S
         self._unfinished: dict[ClientConnection | None, asyncio.Task[Any]] = {}
         """The last unfinished task of each connection whose appends need further turns."""
@@ -199,7 +201,7 @@ class ProduceHandler:
         )
         if isinstance(error, KafkaError):
             _set_log_start(part, partition, error)
-        self._refused(context, answer, name, part, len(topic.partition_data[0].records or b""), error)
+        self._refused(context, answer, name, part, topic.partition_data[0].records, error)
         return b"".join(encode_frame(context, answer))  # type: ignore[arg-type]
 
     def _appended(self, connection: ClientConnection | None, task: asyncio.Task[Any]) -> None:
@@ -247,7 +249,7 @@ class ProduceHandler:
                             delayed.add(*wait)
                 except Exception as error:
                     failed = True
-                    self._refused(context, answer, name, part, len(data.records or b""), error)
+                    self._refused(context, answer, name, part, data.records, error, topic_id)
         if acks == 0:
             if failed:
                 self._close(context, answer)
@@ -324,6 +326,8 @@ class ProduceHandler:
         services = self._services
         stats = services.replicas.stats.topic(name)
         stats.produces += 1
+        if self._refused_sequences and batch[0].base_sequence >= 0:
+            self._refused_sequences.check(partition, batch[0])
         info = partition.append(batch, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
         stats.messages_in += info.last_offset - info.first_offset + 1
         stats.bytes_in += len(batch[1])
@@ -335,12 +339,14 @@ class ProduceHandler:
         answer: ProduceResponse,
         name: str | None,
         part: PartitionAnswer,
-        size: int,
+        records: Records | None,
         error: Exception,
+        topic_id: bytes = ZERO_UUID,
     ) -> None:
         """Counts an append that failed, and puts its error into the answer."""
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._services.replicas.stats.produce_failed(name, size, code)
+        self._services.replicas.stats.produce_failed(name, len(records or b""), code)
+        self._refused_sequences.note(topic_id if name is None else name, part.index, records, code)
         self._failed(context, answer, name, part, error)
 
     def _failed(

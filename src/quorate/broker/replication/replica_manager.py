@@ -105,8 +105,7 @@ class ReplicaManager:
     def partition(self, topic: str, partition: int) -> Partition:
         """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER if only other brokers host it,
         UNKNOWN_TOPIC_OR_PARTITION if it does not exist, KAFKA_STORAGE_ERROR if its directory failed."""
-        found = self.partitions.get((topic, partition))
-        if found is not None:
+        if (found := self.partitions.get((topic, partition))) is not None:
             return found
         raise self.missing(topic, partition)
 
@@ -270,8 +269,7 @@ class ReplicaManager:
                 ):
                     lost.append((topic, index))
         for key in lost:
-            gone = self.partitions.pop(key, None)
-            if gone is None:
+            if (gone := self.partitions.pop(key, None)) is None:
                 continue
             self._offline[key] = gone.topic_id
             if self.fetchers is not None:
@@ -336,15 +334,19 @@ class ReplicaManager:
 
     def apply_delta(self, delta: MetadataDelta) -> None:
         """Applies a metadata delta. Deleted partitions come first in it, because a deleted topic may have
-        been created again under its name."""
-        if not delta.topics_touched:
-            return
-        me = self.node_id
-        for topic, partition_id, _, new in delta.partition_changes_of(me):
-            if new is None or me not in new.replicas:
-                self._remove(topic.name, partition_id, topic.id)
-            else:
-                self._apply_partition(topic, partition_id, new)
+        been created again under its name. Raises the unexpected errors of partitions after the others have
+        been changed, which see no delta twice. (Kafka leaves out those after the first error.)"""
+        me, failed = self.node_id, list[Exception]()
+        for topic, partition_id, _, new in delta.partition_changes_of(me) if delta.topics_touched else ():
+            try:
+                if new is None or me not in new.replicas:
+                    self._remove(topic.name, partition_id, topic.id)
+                else:
+                    self._apply_partition(topic, partition_id, new)
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise ExceptionGroup("some partitions could not be changed", failed)
 
     def _apply_partition(self, topic: TopicImage, partition_id: int, image: PartitionImage) -> None:
         key = (topic.name, partition_id)
@@ -422,8 +424,7 @@ class ReplicaManager:
         if was_leader and self._leadership:
             self._notify_leadership(partition, None)
         partition.forget_log()
-        log = self.logs.get(topic, partition_id)
-        if log is not None and log.topic_id in (None, topic_id):
+        if (log := self.logs.get(topic, partition_id)) is not None and log.topic_id in (None, topic_id):
             try:
                 self.logs.delete(topic, partition_id)
             except LogDirFailure as error:

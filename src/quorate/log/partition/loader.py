@@ -402,7 +402,7 @@ def _load_segments(
             del segments[i + 1 :]
             break
     if not clean and not log.config.compacts:
-        _drop_empty_segments_after_gap(segments)
+        _drop_empty_segments_after_gap(segments, recovery_point)
         log.gap_start = _gap_start(segments, first_unflushed)
     if segments:
         last = segments[-1]
@@ -419,15 +419,15 @@ def _load_segments(
     return loaded
 
 
-def _drop_empty_segments_after_gap(segments: list[Segment]) -> None:
+def _drop_empty_segments_after_gap(segments: list[Segment], recovery_point: int) -> None:
     """Deletes empty segments at the end of the log that begin after the end of the segment before them.
 
-    Without compaction such a gap means that a power failure has lost the end of that segment, but
-    not the name of the next file. A log that ended after the gap would claim to have the lost
-    offsets: followers would wait for them forever, and would not find their divergence. (Kafka
-    keeps the gap.) Raises OSError.
+    Without compaction such a gap means that a power failure has lost the end of that segment, but not the
+    name of the next file. A log that ended after it would claim to have the lost offsets: followers would
+    wait for them forever, and would not find their divergence. (Kafka keeps the gap.) A gap below the
+    recovery point has another cause: the topic was compacted before. Raises OSError.
     """
-    while len(segments) > 1 and segments[-1].size == 0:
+    while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset > recovery_point:
         end = read_end_offset(segments[-2])
         if end is None or end >= segments[-1].base_offset:
             return

@@ -57,12 +57,13 @@ class Channel:
         await self.gate.wait()
         if self.error is None:
             raise RequestTimedOut("silent")
-        name = request.topics[0].name
+        names = [topic.name for topic in request.topics]
         if self.error == ErrorCode.NONE:
-            self.publisher.image = image_of({name: {}})
-        return CreateTopicsResponse(
-            topics=[CreateTopicsResponse.CreatableTopicResult(name=name, error_code=self.error)]
-        )
+            self.publisher.image = image_of(
+                {name: {} for name in [*self.publisher.image.topics.by_name, *names]}
+            )
+        result = CreateTopicsResponse.CreatableTopicResult
+        return CreateTopicsResponse(topics=[result(name=name, error_code=self.error) for name in names])
 
 
 def creator(error: ErrorCode | None = ErrorCode.NONE) -> tuple[TopicCreator, Channel]:
@@ -159,5 +160,58 @@ def test_a_failed_creation_raises_nothing_and_can_be_retried(error):
         await make.create("t")
         await make.create("t")
         assert len(channel.plain) == 2
+
+    run(body)
+
+
+def test_many_topics_are_created_with_few_requests():
+    async def body() -> None:
+        make, channel = creator()
+        names = [f"t{number}" for number in range(250)]
+        (creation,) = make.create_all(names)
+        await creation
+        assert [len(request.topics) for request in channel.plain] == [100, 100, 50]
+        assert set(channel.publisher.image.topics.by_name) == set(names)
+
+    run(body)
+
+
+def test_requests_for_many_topics_are_sent_one_after_the_other():
+    async def body() -> None:
+        make, channel = creator()
+        channel.gate.clear()
+        (creation,) = make.create_all([f"t{number}" for number in range(250)])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(channel.plain) == 1
+        channel.gate.set()
+        await creation
+
+    run(body)
+
+
+def test_a_creation_of_many_topics_ends_with_the_first_request_that_is_not_answered():
+    async def body() -> None:
+        make, channel = creator(None)
+        names = [f"t{number}" for number in range(250)]
+        await make.create_all(names)[0]
+        assert len(channel.plain) == 1
+        channel.error = ErrorCode.NONE
+        await make.create_all(names)[0]
+        assert set(channel.publisher.image.topics.by_name) == set(names)
+
+    run(body)
+
+
+def test_topics_of_a_creation_under_way_are_not_created_twice():
+    async def body() -> None:
+        make, channel = creator()
+        channel.gate.clear()
+        first = make.create_all(["a", "b"])
+        both = make.create_all(["b", "c"])
+        await asyncio.sleep(0)
+        channel.gate.set()
+        await asyncio.gather(*first, *both)
+        assert [[topic.name for topic in request.topics] for request in channel.plain] == [["a", "b"], ["c"]]
 
     run(body)

@@ -11,10 +11,15 @@ from quorate.controller.changes.batched_change import STEP_PARTITIONS
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
 from quorate.controller.handlers.elect_leaders import elect_leaders
+from quorate.controller.replication.broker_changes import VISITS_PER_TURN
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from quorate.protocol.messages.alter_configs import AlterConfigsRequest
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from quorate.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from quorate.protocol.messages.create_acls import CreateAclsRequest
+from quorate.protocol.messages.delete_acls import DeleteAclsRequest
 from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -63,10 +68,77 @@ def replaced(count: int) -> AlterConfigsRequest:
     )
 
 
-@pytest.mark.parametrize("request_of", (reassignments, reassigned_topics, incremental_of_none, replaced))
+def deleted_topics(count: int) -> DeleteTopicsRequest:
+    state = DeleteTopicsRequest.DeleteTopicState
+    by_id = [state(topic_id=number.to_bytes(16, "big")) for number in range(1, count // 2 + 1)]
+    return DeleteTopicsRequest(topics=by_id + [state(name=f"t{n}") for n in range(count // 2)])
+
+
+def created_acls(count: int) -> CreateAclsRequest:
+    make = CreateAclsRequest.AclCreation
+    return CreateAclsRequest(
+        creations=[
+            make(
+                resource_type=2, resource_name="a", principal="none", host="*", operation=3, permission_type=3
+            )
+            for _ in range(count)
+        ]
+    )
+
+
+def deleted_acls(count: int) -> DeleteAclsRequest:
+    make = DeleteAclsRequest.DeleteAclsFilter
+    return DeleteAclsRequest(
+        filters=[
+            make(resource_type_filter=2, resource_name_filter=f"t{n}", operation=1, permission_type=1)
+            for n in range(count)
+        ]
+    )
+
+
+def quotas(count: int) -> AlterClientQuotasRequest:
+    make = AlterClientQuotasRequest
+    op = make.OpData(key="connection_creation_rate", value=0.0)
+    entries = [
+        make.EntryData(entity=[make.EntityData(entity_type="ip", entity_name=f"10.0.0.{n}")], ops=[op])
+        for n in range(count)
+    ]
+    return make(entries=entries)
+
+
+def deleted_credentials(count: int) -> AlterUserScramCredentialsRequest:
+    make = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    return AlterUserScramCredentialsRequest(
+        deletions=[make(name=f"u{n}", mechanism=1) for n in range(count)], upsertions=[]
+    )
+
+
+def upserted_credentials(count: int) -> AlterUserScramCredentialsRequest:
+    make = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    refused = [
+        make(name=f"u{n}", mechanism=1, iterations=1, salt=b"s", salted_password=b"p") for n in range(count)
+    ]
+    return AlterUserScramCredentialsRequest(deletions=[], upsertions=refused)
+
+
+REFUSED = (
+    reassignments,
+    reassigned_topics,
+    incremental_of_none,
+    replaced,
+    deleted_topics,
+    created_acls,
+    deleted_acls,
+    quotas,
+    deleted_credentials,
+    upserted_credentials,
+)
+
+
+@pytest.mark.parametrize("request_of", REFUSED)
 def test_a_large_request_that_is_refused_takes_many_turns(request_of: Any) -> None:
     async def test() -> None:
-        h = await Harness().start()
+        h = await Harness(authorizer=True).start()
         await broker(h)
         await h.call(topics("a"))
         answer = h.send(request_of(COUNT), is_large=True)
@@ -74,9 +146,67 @@ def test_a_large_request_that_is_refused_takes_many_turns(request_of: Any) -> No
         while not answer.done():
             turns += 1
             await asyncio.sleep(0)
-        assert turns >= STEPS
+        assert turns >= STEPS - 1
         expected = h.send(request_of(COUNT))
         assert (await answer) == (await expected if asyncio.isfuture(expected) else expected)
+
+    run(test())
+
+
+def test_an_election_of_very_many_topics_without_partitions_takes_several_turns() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        make = ElectLeadersRequest.TopicPartitions
+        wanted = [make(topic=f"t{n}", partitions=[]) for n in range(2 * VISITS_PER_TURN)]
+        answer = h.send(ElectLeadersRequest(topic_partitions=wanted), is_large=True)
+        assert not answer.done()
+        assert len((await answer).replica_election_results) == len(wanted)
+
+    run(test())
+
+
+def test_a_topic_that_is_deleted_during_a_large_deletion_is_deleted_once() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        names = [f"t{n}" for n in range(COUNT // 2)]
+        await h.call(topics(*names))
+        state = DeleteTopicsRequest.DeleteTopicState
+        answer = h.send(DeleteTopicsRequest(topics=[state(name=name) for name in names]), is_large=True)
+        await asyncio.sleep(0)
+        await h.call(DeleteTopicsRequest(topics=[state(name="t0")]))
+        while not answer.done():
+            await asyncio.sleep(0)
+            h.raft.commit()
+        codes = {one.name: one.error_code for one in (await answer).responses}
+        assert codes.pop("t0") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert set(codes.values()) == {ErrorCode.NONE}
+        assert not h.controller.state.image.topics.by_name
+
+    run(test())
+
+
+def test_a_credential_that_is_deleted_during_a_large_change_is_no_more_there() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        make = AlterUserScramCredentialsRequest
+        users = [
+            make.ScramCredentialUpsertion(
+                name=f"u{n}", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p"
+            )
+            for n in range(COUNT // 2)
+        ]
+        await h.call(make(deletions=[], upsertions=users))
+        answer = h.send(deleted_credentials(COUNT), is_large=True)
+        await asyncio.sleep(0)
+        await h.call(make(deletions=[make.ScramCredentialDeletion(name="u0", mechanism=1)], upsertions=[]))
+        while not answer.done():
+            await asyncio.sleep(0)
+            h.raft.commit()
+        codes = {one.user: one.error_code for one in (await answer).results}
+        assert codes["u0"] == ErrorCode.RESOURCE_NOT_FOUND
+        assert codes["u1"] == ErrorCode.NONE
+        assert h.controller.state.image.scram.get(1, "u1") is None
 
     run(test())
 

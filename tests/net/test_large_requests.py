@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import uvloop
 
+from quorate.net import dispatch
 from quorate.net.client import Connection
 from quorate.net.connections import response_queue
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.server import Listener
-from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.api import ApiKey, decode_response, encode_request
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -139,6 +141,46 @@ def test_responses_to_large_requests_are_encoded_in_a_thread(
         go_on.set()
         writer.write_eof()
         assert await answers(reader) == [1, 2, 3, 4, 5]
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_the_response_to_a_large_request_that_fails_is_made_in_a_thread(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """It may repeat all elements of the request."""
+    making, go_on = threading.Event(), threading.Event()
+    failure = dispatch.failure
+
+    def slow(*args: Any) -> Any:
+        making.set()
+        assert go_on.wait(10)
+        return failure(*args)
+
+    monkeypatch.setattr(dispatch, "failure", slow)
+
+    def refuse(context: RequestContext, request: MetadataRequest) -> Any:
+        async def fail() -> MetadataResponse:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+        if later:
+            return fail()
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    async def test(world: World) -> None:
+        world.go_on.set()
+        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 100_000))
+        while not making.is_set():
+            await asyncio.sleep(0.001)
+        await world.serves()
+        go_on.set()
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        answer = decode_response(memoryview(await reader.readexactly(size)), ApiKey.METADATA, 5)[1]
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST] * 100_000
         writer.close()
 
     run(test)

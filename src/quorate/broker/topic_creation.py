@@ -1,13 +1,14 @@
 """Creates topics that a client or a coordinator needs (`AutoTopicCreationManager` in Kafka).
 
 There is one creation of a name at a time, and concurrent callers share its future. The future is done when
-this broker's metadata has the topic, or when the controller has rejected the creation.
+this broker's metadata has the topics of the creation, or when the controller has rejected them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ logger = logging.getLogger("quorate.broker.topic_creation")
 
 _VISIBLE_WAIT_S = 5.0
 
+_PARTITIONS_AT_ONCE = 500
+"""Partitions that one request creates: the controller takes some hundredths of a second for it."""
+
+_MOST_SHOWN = 5
+"""Topics of one request that the log names."""
+
 
 class TopicCreator:
     """Creates topics through the active controller."""
@@ -51,43 +58,86 @@ class TopicCreator:
         """Creates a topic with this broker's defaults, or an internal topic with its settings. With `context`
         the request is forwarded in the name of that client. The future never fails: errors are logged,
         and the caller checks the metadata."""
-        task = self._under_way.get(name)
-        if task is None:
-            task = self._under_way[name] = self._loop.create_task(self._create(name, context))
-            task.add_done_callback(lambda _task: self._under_way.pop(name, None))
-        return asyncio.shield(task)
+        return self.create_all([name], context)[0]
 
-    async def _create(self, name: str, context: RequestContext | None) -> None:
-        if name in self._publisher.image.topics.by_name:
-            return
-        timeout_s = self._config.request_timeout_ms / 1000
-        request = create_topics.CreateTopicsRequest(
-            topics=[self._topic(name)], timeout_ms=self._config.request_timeout_ms
-        )
-        logger.info(
-            "[TopicCreator broker=%d] Asking the controller to create topic %s", self._config.node_id, name
-        )
+    def create_all(
+        self, names: Sequence[str], context: RequestContext | None = None
+    ) -> list[asyncio.Future[None]]:
+        """Creates topics as `create` does, many with one request. Returns a future for each of the creations
+        that have one of these names, which may be fewer than names."""
+        new = [name for name in dict.fromkeys(names) if name not in self._under_way]
+        if new:
+            task = self._loop.create_task(self._create(new, context))
+            self._under_way |= dict.fromkeys(new, task)
+            task.add_done_callback(lambda _task: self._forget(new, task))
+        return [asyncio.shield(task) for task in {self._under_way[name] for name in names}]
+
+    def _forget(self, names: Iterable[str], task: asyncio.Task[None]) -> None:
+        """Lets a later caller create these topics again."""
+        for name in names:
+            if self._under_way.get(name) is task:
+                del self._under_way[name]
+
+    async def _create(self, names: list[str], context: RequestContext | None) -> None:
+        """Creates topics in parts, one after the other: the requests of other clients get their turns in
+        between. Nothing more is sent after a part that the controller does not answer."""
+        task = self._under_way[names[0]]
+        for part in self._parts([name for name in names if name not in self._publisher.image.topics.by_name]):
+            if not await self._create_part(part, context):
+                return
+            self._forget([topic.name for topic in part], task)
+
+    def _parts(self, names: list[str]) -> Iterator[list[CreateTopicsRequest.CreatableTopic]]:
+        """The topics of each request."""
+        part: list[CreateTopicsRequest.CreatableTopic] = []
+        partitions = 0
+        for topic in map(self._topic, names):
+            if part and partitions + topic.num_partitions > _PARTITIONS_AT_ONCE:
+                yield part
+                part, partitions = [], 0
+            part.append(topic)
+            partitions += topic.num_partitions
+        if part:
+            yield part
+
+    async def _create_part(
+        self, topics: list[CreateTopicsRequest.CreatableTopic], context: RequestContext | None
+    ) -> bool:
+        """Creates topics with one request. Returns whether the controller has answered it."""
+        node_id, timeout_s = self._config.node_id, self._config.request_timeout_ms / 1000
+        request = create_topics.CreateTopicsRequest(topics=topics, timeout_ms=self._config.request_timeout_ms)
+        shown = ", ".join([topic.name for topic in topics[:_MOST_SHOWN]])
+        if len(topics) > _MOST_SHOWN:
+            shown += f" and {len(topics) - _MOST_SHOWN} more"
+        logger.info("[TopicCreator broker=%d] Asking the controller to create topic %s", node_id, shown)
         try:
             if context is None:
                 response: Any = await self._channel.send(request, timeout_s)
             else:
                 response = await self._forward(request, context, timeout_s)
         except (KafkaError, OSError, TimeoutError) as error:
-            logger.warning(
-                "[TopicCreator broker=%d] Creating topic %s failed: %s", self._config.node_id, name, error
-            )
-            return
+            logger.warning("[TopicCreator broker=%d] Creating topic %s failed: %s", node_id, shown, error)
+            return False
+        created = {topic.name for topic in topics}
+        refused = 0
         for topic in response.topics if response is not None else ():
-            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            if topic.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                continue
+            created.discard(topic.name)
+            refused += 1
+            if refused <= _MOST_SHOWN:
                 logger.warning(
                     "[TopicCreator broker=%d] Topic %s was not created: %s %s",
-                    self._config.node_id,
-                    name,
+                    node_id,
+                    topic.name,
                     ErrorCode.of(topic.error_code).name,
                     topic.error_message or "",
                 )
-                return
-        await self._publisher.wait_until(lambda image: name in image.topics.by_name, _VISIBLE_WAIT_S)
+        if created:
+            await self._publisher.wait_until(
+                lambda image: all(name in image.topics.by_name for name in created), _VISIBLE_WAIT_S
+            )
+        return True
 
     async def _forward(self, request: CreateTopicsRequest, context: RequestContext, timeout_s: float) -> Any:
         version = REGISTRY[ApiKey.CREATE_TOPICS].max_version

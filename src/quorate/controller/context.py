@@ -319,6 +319,19 @@ class View:
 Handler = Callable[[View, "object", Context], "Result[object]"]
 
 
+Recheck = Callable[[View], Generator[None, None, bool]]
+
+
+def recheck_in_one_step(is_unchanged: Callable[[View], bool]) -> Recheck:
+    """The `recheck` of a result that depends on few values of the view."""
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        yield
+        return is_unchanged(newer)
+
+    return recheck
+
+
 def bounded(records: list[Data], what: str) -> list[Data]:
     """Returns the records of a user's change. Raises POLICY_VIOLATION if they do not fit into one batch."""
     check_record_count(len(records), what, MAX_RECORDS_PER_USER_OP)

@@ -138,7 +138,7 @@ class MetadataHandler:
     async def _create(
         self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]
     ) -> Any:
-        creations = [self._services.creator.create(name, context) for name in creatable]
+        creations = self._services.creator.create_all(creatable, context)
         await asyncio.wait(creations, timeout=_CREATION_WAIT_S)
         answer = self._named(context, request, names)
         return await answer if iscoroutine(answer) else answer

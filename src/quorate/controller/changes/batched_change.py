@@ -7,13 +7,14 @@ transaction if it is too large for that.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
 from quorate.dataclass import dataclass
 from quorate.protocol.schema import Data
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 STEP_PARTITIONS = 200
 """The partitions of one step of a preparation, which takes one to two milliseconds."""
@@ -30,6 +31,11 @@ class HasRecords(Protocol):
 
 
 RecordsT = TypeVar("RecordsT", bound=HasRecords)
+
+
+def parts_of(items: list[T]) -> Iterator[list[T]]:
+    """The items in parts, each for one step."""
+    return (items[start : start + STEP_PARTITIONS] for start in range(0, len(items), STEP_PARTITIONS))
 
 
 def in_one_turn(steps: ChangeSteps[RecordsT]) -> RecordsT:

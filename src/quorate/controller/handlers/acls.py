@@ -20,7 +20,7 @@ PERMISSIONS = (2, 3)  # deny, allow
 WILDCARD = "*"
 MAX_COMPARISONS = 1_000_000
 """The number of entries that the filters of one DeleteAcls request may be compared with. This takes
-about half a second in one turn, because the removals are atomic."""
+about half a second."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.context import Context, Result, View, bounded, recheck_in_one_step
 from quorate.metadata.image.small_images import QuotaEntity
 from quorate.metadata.records import ClientQuotaRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -35,10 +36,19 @@ def alter_client_quotas(
     view: View, request: AlterClientQuotasRequest, ctx: Context
 ) -> Result[AlterClientQuotasResponse]:
     """Changes the quotas of each entity. Errors are reported for each entity."""
+    return in_one_turn(alter_client_quotas_in_steps(view, request, ctx))
+
+
+def alter_client_quotas_in_steps(
+    view: View, request: AlterClientQuotasRequest, ctx: Context
+) -> ChangeSteps[Result[AlterClientQuotasResponse]]:
+    """Does the same as `alter_client_quotas` in steps, which yield the records."""
     response = AlterClientQuotasResponse()
     records: list[Data] = []
     seen: set[QuotaEntity] = set()
-    for entry in request.entries:
+    for number, entry in enumerate(request.entries):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         answer = AlterClientQuotasResponse.EntryData(
             error_message=None,
             entity=[
@@ -58,7 +68,10 @@ def alter_client_quotas(
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
     bounded(records, "Altering these quotas")
-    return Result(response, [] if request.validate_only else records)
+    if not request.validate_only:
+        yield from parts_of(records)
+    quotas = view.image.client_quotas
+    return Result(response, recheck=recheck_in_one_step(lambda newer: newer.image.client_quotas is quotas))
 
 
 def _invalid(why: str) -> KafkaError:

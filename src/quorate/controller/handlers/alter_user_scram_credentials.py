@@ -6,7 +6,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.changes.batched_change import ChangeSteps, in_one_turn, parts_of
+from quorate.controller.context import Context, Result, View, bounded, recheck_in_one_step
 from quorate.metadata.features import FIRST_SCRAM
 from quorate.metadata.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -15,6 +16,9 @@ from quorate.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
 )
 from quorate.protocol.schema import Data
+
+Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 SHA_256, SHA_512 = 1, 2
 _HASHES = {SHA_256: "sha256", SHA_512: "sha512"}
@@ -27,6 +31,13 @@ def alter_user_scram_credentials(
 ) -> Result[AlterUserScramCredentialsResponse]:
     """Changes credentials. Errors are reported for each user. A user who is named twice is not changed
     at all."""
+    return in_one_turn(alter_user_scram_credentials_in_steps(view, request, ctx))
+
+
+def alter_user_scram_credentials_in_steps(
+    view: View, request: AlterUserScramCredentialsRequest, ctx: Context
+) -> ChangeSteps[Result[AlterUserScramCredentialsResponse]]:
+    """Does the same as `alter_user_scram_credentials` in steps, which yield the records."""
     response = AlterUserScramCredentialsResponse()
     errors: dict[str, KafkaError] = {}
     records: dict[str, Data] = {}
@@ -47,16 +58,30 @@ def alter_user_scram_credentials(
         else:
             records[user] = record
 
-    for deletion in request.deletions:
-        add(deletion.name, _deleted(view, deletion))
-    for upsertion in request.upsertions:
-        add(upsertion.name, _upserted(upsertion))
+    changes: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
+    for number, part in enumerate(parts_of(changes)):
+        if number:
+            yield []
+        for change in part:
+            if isinstance(change, Deletion):
+                add(change.name, _deleted(view, change))
+            else:
+                add(change.name, _upserted(change))
+    bounded(list(records.values()), "Altering these credentials")
     make = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
     response.results = [make(user=user, error_message=None) for user in records]
-    response.results += [
-        make(user=user, error_code=error.code, error_message=error.message) for user, error in errors.items()
-    ]
-    return Result(response, bounded(list(records.values()), "Altering these credentials"))
+    for number, refused in enumerate(parts_of(list(errors.items()))):
+        if number:
+            yield []
+        response.results += [
+            make(user=user, error_code=error.code, error_message=error.message) for user, error in refused
+        ]
+    yield from parts_of(list(records.values()))
+
+    def is_unchanged(newer: View) -> bool:
+        return newer.image.scram is view.image.scram and newer.image.features is view.image.features
+
+    return Result(response, recheck=recheck_in_one_step(is_unchanged))
 
 
 def _rejection(user: str, mechanism: int) -> KafkaError | None:
@@ -72,9 +97,7 @@ def _rejection(user: str, mechanism: int) -> KafkaError | None:
     return None
 
 
-def _deleted(
-    view: View, deletion: AlterUserScramCredentialsRequest.ScramCredentialDeletion
-) -> Data | KafkaError:
+def _deleted(view: View, deletion: Deletion) -> Data | KafkaError:
     """The record that deletes a credential, or an error."""
     refused = _rejection(deletion.name, deletion.mechanism)
     if refused is not None:
@@ -88,7 +111,7 @@ def _deleted(
     return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
 
 
-def _upserted(upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion) -> Data | KafkaError:
+def _upserted(upsertion: Upsertion) -> Data | KafkaError:
     """The record that sets a credential, or an error."""
     refused = _rejection(upsertion.name, upsertion.mechanism)
     if refused is not None:

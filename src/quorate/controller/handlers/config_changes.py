@@ -17,7 +17,7 @@ from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
 from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
-from quorate.controller.context import MIN_ISR, View, check_record_count
+from quorate.controller.context import MIN_ISR, Recheck, View, check_record_count
 from quorate.controller.handlers.config_rules import (
     check_broker,
     check_client_metrics,
@@ -70,7 +70,6 @@ R = TypeVar("R", bound=Resource)
 A = TypeVar("A", bound=Answer)
 
 Operations = Mapping[str, tuple[Operation, str | None]]
-Recheck = Callable[[View], Generator[None, None, bool]]
 
 
 def alter_resources(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.context import Context, Result, View, bounded, recheck_in_one_step
 from quorate.controller.handlers.acls import (
     OPERATIONS,
     PATTERN_TYPES,
@@ -23,12 +24,21 @@ from quorate.protocol.schema import Data
 def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
     """Creates entries. Errors are reported for each entry. An entry that exists already is a success
     without a record. Raises SECURITY_DISABLED."""
+    return in_one_turn(create_acls_in_steps(view, request, ctx))
+
+
+def create_acls_in_steps(
+    view: View, request: CreateAclsRequest, ctx: Context
+) -> ChangeSteps[Result[CreateAclsResponse]]:
+    """Does the same as `create_acls` in steps, which yield the records."""
     require_authorizer(view)
     response = CreateAclsResponse()
     names = {creation.resource_name for creation in request.creations}
     existing = {acl_identity(acl) for acl in view.image.acls.by_id.values() if acl.resource_name in names}
     records: list[Data] = []
-    for creation in request.creations:
+    for number, creation in enumerate(request.creations):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         answer = CreateAclsResponse.AclCreationResult(error_message=None)
         response.results.append(answer)
         try:
@@ -49,7 +59,12 @@ def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[
         if acl_identity(record) not in existing:
             existing.add(acl_identity(record))
             records.append(record)
-    return Result(response, bounded(records, "Creating these ACLs"))
+    yield from parts_of(bounded(records, "Creating these ACLs"))
+
+    def is_unchanged(newer: View) -> bool:
+        return newer.image.acls is view.image.acls and newer.image.features is view.image.features
+
+    return Result(response, recheck=recheck_in_one_step(is_unchanged))
 
 
 def _check(creation: CreateAclsRequest.AclCreation, metadata_version: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
-from quorate.controller.context import Context, Result, View
+from quorate.controller.context import Context, Result, View, recheck_in_one_step
 from quorate.controller.handlers.acls import AclFilter, AclIndex, require_authorizer
 from quorate.metadata.records import RemoveAccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -17,12 +18,21 @@ def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[
     Raises SECURITY_DISABLED, and INVALID_REQUEST if the removals do not fit into one batch or if the
     filters are compared with too many entries.
     """
+    return in_one_turn(delete_acls_in_steps(view, request, ctx))
+
+
+def delete_acls_in_steps(
+    view: View, request: DeleteAclsRequest, ctx: Context
+) -> ChangeSteps[Result[DeleteAclsResponse]]:
+    """Does the same as `delete_acls` in steps, which yield the records."""
     require_authorizer(view)
     response = DeleteAclsResponse()
     entries = AclIndex(view.image.acls)
     removed: dict[bytes, Data] = {}
     reported = 0
-    for asked in request.filters:
+    for number, asked in enumerate(request.filters):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         wanted = AclFilter(
             asked.resource_type_filter,
             asked.resource_name_filter,
@@ -60,4 +70,5 @@ def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[
                     error_message=None,
                 )
             )
-    return Result(response, list(removed.values()))
+    yield from parts_of(list(removed.values()))
+    return Result(response, recheck=recheck_in_one_step(lambda newer: newer.image.acls is view.image.acls))

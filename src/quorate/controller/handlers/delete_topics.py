@@ -4,7 +4,9 @@ partitions and configurations of the topic."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.metadata.records import RemoveTopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +20,13 @@ NONE = ErrorCode.NONE
 def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Result[DeleteTopicsResponse]:
     """Deletes topics by name or by id. Raises INVALID_REQUEST or TOPIC_DELETION_DISABLED if deletion is
     disabled."""
+    return in_one_turn(delete_topics_in_steps(view, request, ctx))
+
+
+def delete_topics_in_steps(
+    view: View, request: DeleteTopicsRequest, ctx: Context
+) -> ChangeSteps[Result[DeleteTopicsResponse]]:
+    """Does the same as `delete_topics` in steps, which yield the records."""
     if not view.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(
@@ -39,7 +48,9 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
 
     names: list[str] = list(request.topic_names)
     ids: list[bytes] = []
-    for state in request.topics:
+    for number, state in enumerate(request.topics):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         if state.name is None and state.topic_id == ZERO_UUID:
             answer(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         elif state.name is None:
@@ -56,14 +67,18 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
     repeated_ids = {topic_id for topic_id, count in Counter(ids).items() if count > 1}
     for topic_id in sorted(repeated_ids):
         answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-    for topic_id in ids:
+    for number, topic_id in enumerate(ids):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         if topic_id in repeated_ids:
             continue
         if topic_id in topics.by_id:
             wanted[topic_id] = None
         else:
             answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    for name, count in Counter(names).items():
+    for number, (name, count) in enumerate(Counter(names).items()):
+        if number and not number % STEP_PARTITIONS:
+            yield []
         if count > 1:
             answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             continue
@@ -85,7 +100,19 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
             )
         else:
             wanted[named.id] = name
+    records: list[Data] = [RemoveTopicRecord(topic_id=topic_id) for topic_id in wanted]
+    bounded(records, "Deleting these topics")
     for topic_id in wanted:
         answer(topics.by_id[topic_id].name, topic_id, NONE)
-    records: list[Data] = [RemoveTopicRecord(topic_id=topic_id) for topic_id in wanted]
-    return Result(response, bounded(records, "Deleting these topics"))
+    yield from parts_of(records)
+
+    def recheck(newer: View) -> Generator[None, None, bool]:
+        """Whether all these topics still exist."""
+        for number, topic_id in enumerate(wanted):
+            if topic_id not in newer.image.topics.by_id:
+                return False
+            if not number % STEP_PARTITIONS:
+                yield
+        return True
+
+    return Result(response, recheck=recheck)

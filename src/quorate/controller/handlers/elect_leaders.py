@@ -47,17 +47,18 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
         response, cursor = ctx.continuation.cursor
     changes = 0
     for visits, (answer, partition_id) in enumerate(cursor, 1):
-        error = elect_leader(view, answer.topic, partition_id, kind, records)
-        changes += error not in _FOUND_WITHOUT_ELECTION
-        # A request for all partitions reports only those that needed an election.
-        if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:
-            answer.partition_result.append(
-                ElectLeadersResponse.PartitionResult(
-                    partition_id=partition_id,
-                    error_code=error,
-                    error_message=_message(view, answer.topic, partition_id, kind, error),
+        if partition_id is not None:
+            error = elect_leader(view, answer.topic, partition_id, kind, records)
+            changes += error not in _FOUND_WITHOUT_ELECTION
+            # A request for all partitions reports only those that needed an election.
+            if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:
+                answer.partition_result.append(
+                    ElectLeadersResponse.PartitionResult(
+                        partition_id=partition_id,
+                        error_code=error,
+                        error_message=_message(view, answer.topic, partition_id, kind, error),
+                    )
                 )
-            )
         if changes == CHANGES_PER_TURN or visits == VISITS_PER_TURN:
             return Result(response, records, atomic=False, continuation=Continuation((response, cursor)))
     return Result(response, records, atomic=False)
@@ -65,8 +66,9 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
 
 def _election_places(
     view: View, request: ElectLeadersRequest, response: ElectLeadersResponse
-) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int]]:
-    """Each partition of the request, with the topic of the response that its result belongs to."""
+) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int | None]]:
+    """Each partition of the request, with the topic of the response that its result belongs to. None comes
+    before the partitions of a topic, since a topic may have none and takes time, too."""
     topics: Iterable[tuple[str, Iterable[int]]]
     if request.topic_partitions is None:
         topics = ((topic.name, topic.partitions.ids()) for topic in view.image.topics.by_name.values())
@@ -75,6 +77,7 @@ def _election_places(
     for name, partition_ids in topics:
         answer = ElectLeadersResponse.ReplicaElectionResult(topic=name)
         response.replica_election_results.append(answer)
+        yield answer, None
         for partition_id in partition_ids:
             yield answer, partition_id
 

@@ -68,6 +68,11 @@ IN_STEPS = frozenset(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )
 """The APIs whose changes can be larger than one batch, or whose requests can have very many parts that are

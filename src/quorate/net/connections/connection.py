@@ -266,8 +266,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as e:
-            self._answer(context, request, self._dispatcher.failure(context, request, e))
-            return
+            if not context.is_large:
+                self._answer(context, request, self._dispatcher.failure(context, request, e))
+                return
+            result = e
         if result is not None and hasattr(result, "__await__"):
             self._add_pending(context, request, asyncio.ensure_future(result, loop=self._loop))
         elif result is None or not context.is_large:
@@ -394,12 +396,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             if finished.context.is_large:
                 self._listener.release(finished.take_messages())
             return
+        if finished.context.is_large:
+            self._encode_in_thread(finished, finished.take_messages())
+            return
         try:
-            response = finished.response(self._dispatcher)
-            if response is not None and finished.context.is_large:
-                self._encode_in_thread(finished, [response, *finished.take_messages()])
-                return
-            parts = encode_frame(finished.context, response)
+            parts = encode_frame(finished.context, finished.response(self._dispatcher))
         except Exception as e:
             self._encoding_failed(finished.context, e)
             return
@@ -407,8 +408,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _encode_in_thread(self, pending: PendingResponse, messages: list[Any]) -> None:
         """Encodes the response to a large request in a thread, and frees all of `messages` there."""
-        decoder = self._listener.decoder()
-        future = self._loop.run_in_executor(decoder, release.encode_and_release, pending.context, messages)
+        work = partial(release.encode_and_release, self._dispatcher, pending.context, messages)
+        future = self._loop.run_in_executor(self._listener.decoder(), work)
         future.add_done_callback(partial(self._encoded, pending))
 
     def _encoded(self, pending: PendingResponse, future: asyncio.Future[list[Part]]) -> None:
@@ -429,10 +430,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.close()
 
     def _write_in_order(self, finished: PendingResponse, parts: list[Part]) -> None:
-        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing.
-
-        If the handler of the next request has finished too, its callback writes both in one call.
-        """
+        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing. If
+        the handler of the next request has finished too, its callback writes both in one call."""
         responses = self._responses
         responses.request_bytes -= finished.context.frame_size
         responses.hold(finished, parts)

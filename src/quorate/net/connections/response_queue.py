@@ -70,11 +70,13 @@ class PendingResponse:
         return dispatcher.failure(self.context, self.request, error)
 
     def take_messages(self) -> list[Any]:
-        """Forgets the request and the handler's result. Returns them, the request last."""
+        """Forgets the handler's result, or its error, and the request. Returns them, the request last."""
         future, request = self.future, self.request
         self.future = self.request = None
-        done = future is not None and not future.cancelled() and future.exception() is None
-        return [future.result() if done else None, request]  # type: ignore[union-attr]
+        if future is None:
+            return [None, request]
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        return [future.result() if error is None else error, request]
 
 
 class ResponseQueue:

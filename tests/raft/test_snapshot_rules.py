@@ -213,6 +213,20 @@ def test_a_response_that_arrives_for_longer_than_the_fetch_timeout_makes_the_nex
     assert f.r.state.fetch_bytes == ASK_FETCH_BYTES // 2
 
 
+def test_a_pre_vote_is_granted_while_a_response_arrives_for_longer_than_the_fetch_timeout() -> None:
+    """The kernel of the leader's host still sends what a leader that has died had written."""
+    f = Follower()
+    f.new_leader()
+    f.reply(m.Fetch, m.FetchReply(high_watermark=0))
+    granted = []
+    for _ in range(3):
+        f.now += f.r.state.params.fetch_timeout_s / 2
+        f.step(Receiving(address(f.leader)))
+        effects = f.step(Received(vote(4, i=2, pre=True), "vote"))
+        granted.append(next(a.reply.granted for a in effects.answers))
+    assert granted == [False, True, True]
+
+
 def test_a_response_of_another_node_than_the_leader_does_not_extend_the_fetch_timeout() -> None:
     f = Follower()
     f.new_leader()

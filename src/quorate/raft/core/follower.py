@@ -406,9 +406,10 @@ def on_receiving(r: RaftState, address: Address, now: float) -> None:
     """Restarts the fetch timeout while the response of the leader arrives.
 
     A slow link may need longer than this timeout for one response: a batch is never divided, and a leader of
-    Apache Kafka sends up to 8 MiB of the log whatever was asked for. A leader that sends is alive. If the
-    response takes longer than the timeout, later requests ask for smaller parts, because the leader
-    counts on a Fetch within 1.5 times the timeout (check quorum).
+    Apache Kafka sends up to 8 MiB of the log whatever was asked for. If the response takes longer than the
+    timeout, later requests ask for smaller parts, because the leader counts on a Fetch within 1.5 times
+    the timeout (check quorum). Pre-votes are granted then: what arrives may be the last bytes of a leader
+    that has died.
     """
     f = r.following
     if f is None or r.leader_id is None or address != r.address_of(r.leader_id):
@@ -419,6 +420,7 @@ def on_receiving(r: RaftState, address: Address, now: float) -> None:
         return
     if now - f.requested_at >= r.params.fetch_timeout_s:
         halve_parts(r, address, late)
+        f.has_fetched = False
     r.leader_heard_at = now
     f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)
 

@@ -95,6 +95,7 @@ class SimulatedTransport:
         self.network = network
         self.incarnation = incarnation
         self.on_lost: Callable[[Address], None] | None = None
+        self.on_receiving: Callable[[Address], None] | None = None
 
     def post(self, address: Address, request: Request, timeout_s: float) -> asyncio.Future[Response] | None:
         return self.network.send(self.incarnation, address, request, timeout_s)

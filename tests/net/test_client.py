@@ -258,6 +258,41 @@ def test_a_response_may_be_as_large_as_its_batch() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("stalls", [False, True])
+def test_a_response_that_arrives_slowly_does_not_time_out_until_it_stalls(stalls: bool) -> None:
+    async def test(world: ServedListener) -> None:
+        async def answer_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection("127.0.0.1", world.listener.port)
+            for _ in range(2):
+                back.write(await frame_from(reader))
+                answer = await frame_from(there)
+                for byte in answer[:-1] if len(answer) < 100 else [answer[:-1]]:
+                    writer.write(bytes([byte]) if isinstance(byte, int) else byte)
+                    await asyncio.sleep(0.03)
+                if not (stalls and len(answer) < 100):
+                    writer.write(answer[-1:])
+            await reader.read()
+            back.close()
+            writer.close()
+
+        server = await asyncio.start_server(answer_slowly, "127.0.0.1", 0)
+        parts: list[None] = []
+        connection = await Connection.connect(
+            "127.0.0.1", server.sockets[0].getsockname()[1], on_receiving=lambda: parts.append(None)
+        )
+        answer = connection.send(FindCoordinatorRequest(key="g"), 2, timeout_s=0.3)
+        if stalls:
+            with pytest.raises(RequestTimedOut):
+                await answer
+        else:
+            assert isinstance(await answer, FindCoordinatorResponse)
+            assert parts
+        connection.close()
+        server.close()
+
+    run(test)
+
+
 @pytest.mark.parametrize("first", [b"\x15\x03\x03\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n"])
 def test_the_first_response_of_another_protocol_is_refused_at_once(first: bytes) -> None:
     async def main() -> None:

@@ -55,6 +55,7 @@ class MemoryTransport:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.on_lost: Callable[[Address], None] | None = None
+        self.on_receiving: Callable[[Address], None] | None = None
 
     async def call(self, where: Address, request: Request, timeout_s: float) -> Response:
         network = self.network

@@ -13,6 +13,7 @@ from quorate.raft.core.effects import Effects, SnapshotStart
 from quorate.raft.core.events import (
     Event,
     Received,
+    Receiving,
     Replied,
     SnapshotInstalled,
     SnapshotOpened,
@@ -182,6 +183,57 @@ def test_a_fetch_that_outlasts_the_fetch_timeout_is_halved_once() -> None:
     assert f.r.state.role is Role.PROSPECTIVE
     f.step(Replied(m.Peer(3, address(3)), late, m.Failure.TIMEOUT))
     assert f.r.state.fetch_bytes == ASK_FETCH_BYTES // 2
+
+
+@pytest.mark.parametrize("kind", [m.Fetch, m.FetchSnapshot])
+def test_a_follower_waits_for_a_response_that_arrives_slowly(kind: type) -> None:
+    """A leader of Apache Kafka sends 8 MiB of the log whatever was asked for, and a batch is never divided."""
+    f = Follower()
+    if kind is m.FetchSnapshot:
+        f.opened()
+    else:
+        f.new_leader()
+    asked, timeout_s = f.asked(kind), f.r.state.params.fetch_timeout_s
+    for _ in range(20):
+        f.now += timeout_s / 2
+        f.step(Receiving(address(f.leader)))
+        assert f.r.state.role is Role.FOLLOWER
+        assert f.asked(kind) is asked
+    f.now += timeout_s
+    f.step(Timeout())
+    assert f.r.state.role is Role.PROSPECTIVE, "nothing has arrived for the fetch timeout"
+
+
+def test_a_response_that_arrives_for_longer_than_the_fetch_timeout_makes_the_next_request_smaller() -> None:
+    f = Follower()
+    f.new_leader()
+    for _ in range(8):
+        f.now += f.r.state.params.fetch_timeout_s / 2
+        f.step(Receiving(address(f.leader)))
+    assert f.r.state.fetch_bytes == ASK_FETCH_BYTES // 2
+
+
+def test_a_pre_vote_is_granted_while_a_response_arrives_for_longer_than_the_fetch_timeout() -> None:
+    """The kernel of the leader's host still sends what a leader that has died had written."""
+    f = Follower()
+    f.new_leader()
+    f.reply(m.Fetch, m.FetchReply(high_watermark=0))
+    granted = []
+    for _ in range(3):
+        f.now += f.r.state.params.fetch_timeout_s / 2
+        f.step(Receiving(address(f.leader)))
+        effects = f.step(Received(vote(4, i=2, pre=True), "vote"))
+        granted.append(next(a.reply.granted for a in effects.answers))
+    assert granted == [False, True, True]
+
+
+def test_a_response_of_another_node_than_the_leader_does_not_extend_the_fetch_timeout() -> None:
+    f = Follower()
+    f.new_leader()
+    before = f.r.state.following.fetch_deadline
+    f.now += f.r.state.params.fetch_timeout_s / 2
+    f.step(Receiving(address(2)))
+    assert f.r.state.following.fetch_deadline == before
 
 
 def test_a_silent_node_that_is_not_the_leader_does_not_make_fetches_smaller() -> None:

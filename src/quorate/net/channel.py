@@ -38,6 +38,7 @@ class NodeChannel:
         ssl: ssl_module.SSLContext | None = None,
         sasl: Callable[[Connection], Awaitable[None]] | None = None,
         on_lost: Callable[[Exception | None], None] | None = None,
+        on_receiving: Callable[[], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.host = host
@@ -49,6 +50,7 @@ class NodeChannel:
         self._ssl = ssl
         self._sasl = sasl
         self._on_lost = on_lost
+        self._on_receiving = on_receiving
         self._rng = rng or random.Random()
         self._connection: Connection | None = None
         self._retired: set[Connection] = set()
@@ -108,6 +110,7 @@ class NodeChannel:
                 ssl=self._ssl,
                 sasl=self._sasl,
                 on_lost=self._lost,
+                on_receiving=self._on_receiving,
                 close_when_silent=True,
                 setup_timeout_s=min(_MAX_SETUP_TIMEOUT_S, self._connect_timeout_s * 2**self._timeouts),
             )

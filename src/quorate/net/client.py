@@ -89,6 +89,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[Exception | None] = loop.create_future()
         self._on_lost: Callable[[Exception | None], None] | None = None
         self._close_when_silent = False
+        self._on_receiving: Callable[[], None] | None = None
+        self._received_at = 0.0
+        """When a part of a response arrived last. Only recorded for `on_receiving`."""
 
     @classmethod
     async def connect(
@@ -102,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         sasl: Callable[[Connection], Awaitable[None]] | None = None,
         negotiate: bool = True,
         on_lost: Callable[[Exception | None], None] | None = None,
+        on_receiving: Callable[[], None] | None = None,
         close_when_silent: bool = False,
         setup_timeout_s: float = 0.0,
     ) -> Connection:
@@ -111,7 +115,9 @@ class Connection(asyncio.BufferedProtocol):
         `on_lost` is called with the result of `closed` when an established connection ends. With
         `close_when_silent`, the connection is closed when a request times out and no response at all
         has arrived since it was sent: the peer is cut off or hangs, and TCP would detect that much
-        later. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut, TlsError, and
+        later. With `on_receiving`, a request times out only when nothing has arrived for its timeout: a
+        slow link may need longer than that for one large response. It is called whenever a part of a
+        response has arrived. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut, TlsError, and
         what `sasl` raises.
         """
         loop = asyncio.get_running_loop()
@@ -152,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
                 connection.close()
                 raise
             connection._on_lost, connection._close_when_silent = on_lost, close_when_silent
+            connection._on_receiving = on_receiving
             return connection
 
         began = loop.time()
@@ -246,6 +253,11 @@ class Connection(asyncio.BufferedProtocol):
     def _expired(self, correlation_id: int, timeout_s: float) -> None:
         call = self._calls.get(correlation_id)
         if call is not None and not call.future.done():
+            silent_s = self._loop.time() - self._received_at
+            if self._on_receiving is not None and self._reader.started and silent_s < timeout_s:
+                wait_s = timeout_s - silent_s
+                call.timer = self._loop.call_later(wait_s, self._expired, correlation_id, timeout_s)
+                return
             name = ApiKey(call.api_key).name
             call.future.set_exception(
                 RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s")
@@ -310,6 +322,10 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.received(nbytes)
         except ProtocolViolation as e:
             self.close(KafkaConnectionError(f"{self.peer}: {e}"))
+            return
+        if self._on_receiving is not None and self._reader.started:
+            self._received_at = self._loop.time()
+            self._on_receiving()
 
     def eof_received(self) -> bool:
         return False

@@ -39,6 +39,14 @@ class PeerLost:
 
 
 @dataclass(slots=True, eq=False)
+class Receiving:
+    """A part of a response to a Fetch or FetchSnapshot has arrived from this address, and the rest of it is
+    still to come."""
+
+    address: Address
+
+
+@dataclass(slots=True, eq=False)
 class Timeout:
     """Only time has passed. Every other event handles deadlines as well."""
 
@@ -147,6 +155,7 @@ Event = (
     Received
     | Replied
     | PeerLost
+    | Receiving
     | Timeout
     | Appended
     | Synced

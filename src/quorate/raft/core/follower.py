@@ -76,8 +76,10 @@ def poll_follower(r: RaftState, now: float) -> None:
             cluster, digest = r.params.cluster_id, f.prefix_digest
             q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, part, cluster, digest)
             r.send(Peer(r.leader_id, address), q, now)
+            f.requested_at = now
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
+        f.requested_at = now
     if not r.can_start_election:
         r.wake(f.fetch_deadline)
     return None
@@ -398,6 +400,29 @@ def on_fetch_timeout(r: RaftState) -> None:
             late = link.in_flight.get(kind)
             if isinstance(late, Fetch | FetchSnapshot):
                 halve_parts(r, asked, late)
+
+
+def on_receiving(r: RaftState, address: Address, now: float) -> None:
+    """Restarts the fetch timeout while the response of the leader arrives.
+
+    A slow link may need longer than this timeout for one response: a batch is never divided, and a leader of
+    Apache Kafka sends up to 8 MiB of the log whatever was asked for. If the response takes longer than the
+    timeout, later requests ask for smaller parts, because the leader counts on a Fetch within 1.5 times
+    the timeout (check quorum). Pre-votes are granted then: what arrives may be the last bytes of a leader
+    that has died.
+    """
+    f = r.following
+    if f is None or r.leader_id is None or address != r.address_of(r.leader_id):
+        return
+    waiting = r.link(address).in_flight
+    late = waiting.get(FetchSnapshot) or waiting.get(Fetch)
+    if not isinstance(late, Fetch | FetchSnapshot) or late.epoch != r.epoch:
+        return
+    if now - f.requested_at >= r.params.fetch_timeout_s:
+        halve_parts(r, address, late)
+        f.has_fetched = False
+    r.leader_heard_at = now
+    f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)
 
 
 def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:

@@ -23,6 +23,7 @@ from quorate.raft.core.events import (
     FetchRejected,
     PeerLost,
     Received,
+    Receiving,
     Replied,
     Resign,
     Shutdown,
@@ -149,6 +150,8 @@ class Raft:
                 _on_reply(r, event, now)
             case PeerLost():
                 _on_peer_lost(r, event.address, now)
+            case Receiving():
+                follower.on_receiving(r, event.address, now)
             case FetchRejected():
                 follower.on_fetch_rejected(r, event.reason, now)
             case SnapshotOpened():

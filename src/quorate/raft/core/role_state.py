@@ -65,6 +65,7 @@ class Following:
     written: int = 0  # bytes verified and on disk
     size: int = -1  # of the whole snapshot, as reported by the leader
     prefix_digest: bytes | None = None  # of bytes from another leader, which this one has to confirm
+    requested_at: float = NEVER  # when the last Fetch or FetchSnapshot was sent to the leader
     quick_pre_vote_at: float = NEVER  # request pre-votes then: the leader's connection was reset
 
 

@@ -29,6 +29,7 @@ from quorate.raft.core.events import (
     Event,
     FetchRejected,
     PeerLost,
+    Receiving,
     Replied,
     Shutdown,
     SnapshotInstalled,
@@ -53,7 +54,7 @@ from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
 from quorate.raft.storage.recovery import RecoveredReplica
 from quorate.raft.storage.snapshots.download import SnapshotDownloads
 from quorate.raft.storage.voter_marker import VoterMarker
-from quorate.raft.types import LeaderAndEpoch, OffsetEpoch, RaftError, Role
+from quorate.raft.types import Address, LeaderAndEpoch, OffsetEpoch, RaftError, Role
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ logger = logging.getLogger(__name__)
 COMMIT_BEFORE_RESIGN_S = 0.25  # how long a leader that shuts down waits for its records to commit
 # Up to this many bytes of fetched records are parsed in one turn of the loop (2 to 3 ms).
 INLINE_PARSE_BYTES = 128 << 10
+# How often the core learns that a response is arriving, as a share of the fetch timeout.
+RECEIVING_SHARE = 0.1
 MONITOR_INTERVAL_S = 3.0  # between two checks of the connections to other voters
 
 
@@ -122,6 +125,8 @@ class RaftDriver:
         self._peer_monitor = PeerMonitor(reachability)
         self._step_waiter = ConditionWaiter(clock)
         transport.on_lost = lambda address: self.step(PeerLost(address))
+        transport.on_receiving = self._on_receiving
+        self._receiving_due: dict[Address, float] = {}
         self._sender = RequestSender(config, transport, self._on_reply, reachability)
         self._responder = Responder(self.state, self.log, self.delivery, self._peer_monitor, clock)
 
@@ -401,6 +406,12 @@ class RaftDriver:
     def _on_reply(self, out: Outgoing, reply: m.Reply | m.Failure) -> None:
         if self.failure is None:
             self.step(Replied(out.to, out.request, reply))
+
+    def _on_receiving(self, address: Address) -> None:
+        now = self._clock.now()
+        if self.failure is None and now >= self._receiving_due.get(address, now):
+            self._receiving_due[address] = now + self.config.fetch_timeout_s * RECEIVING_SHARE
+            self.step(Receiving(address))
 
     # --- timers -----------------------------------------------------------------------------------
 

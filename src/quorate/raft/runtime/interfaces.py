@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 class Transport(Protocol):
     """Sends requests to other nodes.
 
-    The driver sets `on_lost`, which is called with an address whose connection was reset.
+    The driver sets `on_lost`, which is called with an address whose connection was reset, and
+    `on_receiving`, which is called with an address whenever a part of a response to a Fetch or
+    FetchSnapshot has arrived from it.
     """
 
     on_lost: Callable[[Address], None] | None
+    on_receiving: Callable[[Address], None] | None
 
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
 

@@ -27,10 +27,12 @@ class NetTransport:
 
     `on_lost` is called only for the Fetch connections. A leader always owes a follower a response there,
     so a lost connection means that its process has ended. The others are also closed when they are idle.
+    `on_receiving` is called only for the Fetch connections too: all other responses are small.
     """
 
     def __init__(self, client_id: str, connect_timeout_s: float, **options: Any) -> None:
         self.on_lost: Callable[[Address], None] | None = None
+        self.on_receiving: Callable[[Address], None] | None = None
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._options = options  # ssl, sasl
@@ -75,6 +77,7 @@ class NetTransport:
                 backoff_min_s=BACKOFF_MIN_S,
                 backoff_max_s=BACKOFF_MAX_S,
                 on_lost=(lambda error: self._lost(address, error)) if polled else None,
+                on_receiving=(lambda: self._receiving(address)) if polled else None,
                 **self._options,
             )
         return channel
@@ -82,6 +85,10 @@ class NetTransport:
     def _lost(self, address: Address, error: Exception | None) -> None:
         if error is not None and self.on_lost is not None and not self._closed:
             self.on_lost(address)
+
+    def _receiving(self, address: Address) -> None:
+        if self.on_receiving is not None and not self._closed:
+            self.on_receiving(address)
 
     def close(self) -> None:
         self._closed = True

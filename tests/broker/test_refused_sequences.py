@@ -40,7 +40,9 @@ def error_of(broker: Broker, records: bytes, *, version: int | None = None, acks
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_too_soon(broker, version):
+def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_too_soon(
+    broker: Broker, version: int
+) -> None:
     assert error_of(broker, batch(0), version=version) in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -51,7 +53,9 @@ def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_too_soon(br
     assert error_of(broker, batch(1), version=version) == ErrorCode.NONE
 
 
-def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_before_the_leadership(broker):
+def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_before_the_leadership(
+    broker: Broker,
+) -> None:
     broker.publish(NOT_LED)
     assert error_of(broker, batch(0)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.publish(LED_AGAIN)
@@ -59,14 +63,14 @@ def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_before_the_
     assert error_of(broker, batch(0)) == ErrorCode.NONE
 
 
-def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_lacked_replicas(broker):
+def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_lacked_replicas(broker: Broker) -> None:
     broker.publish(SMALL_ISR)
     assert error_of(broker, batch(0), acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
     broker.publish(GROWN_ISR)
     assert error_of(broker, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_lowest_of_several_refused_batches_must_come_first(broker):
+def test_the_lowest_of_several_refused_batches_must_come_first(broker: Broker) -> None:
     for sequence in (0, 1, 2):
         error_of(broker, batch(sequence))
     broker.publish(LED)
@@ -74,28 +78,30 @@ def test_the_lowest_of_several_refused_batches_must_come_first(broker):
     assert error_of(broker, batch(0)) == ErrorCode.NONE
 
 
-def test_another_producer_and_a_new_epoch_begin_with_any_sequence(broker):
+def test_another_producer_and_a_new_epoch_begin_with_any_sequence(broker: Broker) -> None:
     error_of(broker, batch(0))
     broker.publish(LED)
     assert error_of(broker, batch(7, producer_id=6)) == ErrorCode.NONE
     assert error_of(broker, batch(7, epoch=1)) == ErrorCode.NONE
 
 
-def test_a_batch_that_is_too_large_is_not_waited_for(broker):
+def test_a_batch_that_is_too_large_is_not_waited_for(broker: Broker) -> None:
     broker.publish(image_of({"t": {0: registration()}}, configs={(2, "t"): {"max.message.bytes": "80"}}))
     large = batch_of(b"x" * 100, producer_id=5, producer_epoch=0, base_sequence=0)
     assert error_of(broker, large) == ErrorCode.MESSAGE_TOO_LARGE
     assert error_of(broker, batch(1)) == ErrorCode.NONE
 
 
-def test_a_refused_batch_is_not_waited_for_longer_than_a_request_may_take(broker, monkeypatch):
+def test_a_refused_batch_is_not_waited_for_longer_than_a_request_may_take(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(refused_sequences, "REMEMBERED_S", -1.0)
     error_of(broker, batch(0))
     broker.publish(LED)
     assert error_of(broker, batch(1)) == ErrorCode.NONE
 
 
-def test_the_number_of_remembered_batches_is_bounded(broker, monkeypatch):
+def test_the_number_of_remembered_batches_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_sequences, "MAX_ENTRIES", 2)
     for producer_id in (5, 6, 7):
         error_of(broker, batch(0, producer_id=producer_id))

@@ -4,6 +4,7 @@
 - `append_validation`: checks of batches before an append
 - `epoch_cache`: the leader epochs and their start offsets
 - `flusher`: fsync, the recovery point and the checkpoint of leader epochs
+- `listing`: the files in the directory, and interrupted compactions and deletions
 - `loader`: loading a directory, and its recovery after an unclean stop
 - `local_log`: the segments in the partition's directory
 - `partition_metadata`: `partition.metadata`, which holds the topic id

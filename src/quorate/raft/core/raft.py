@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module
 from quorate.raft.core import election, follower, leader, transitions
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record
 from quorate.raft.core.effects import Effects, RoleChange
@@ -35,7 +37,7 @@ from quorate.raft.core.events import (
     Timeout,
     UpgradeKraftVersion,
 )
-from quorate.raft.core.membership import auto_join, kraft_version, update_voter, voter_changes
+from quorate.raft.core.membership import auto_join, kraft_version, voter_changes
 from quorate.raft.core.messages import (
     AddVoter,
     BeginEpoch,
@@ -62,6 +64,11 @@ from quorate.raft.types import (
     ReplicaKey,
     Role,
 )
+
+if TYPE_CHECKING:
+    from quorate.raft.core.membership import update_voter
+else:  # only when another voter has moved or has other features
+    update_voter = lazy_module("quorate.raft.core.membership.update_voter")
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from quorate.log.checkpoints import (
     read_offsets,
 )
 from quorate.log.errors import CheckpointError
-from quorate.log.partition.loader import DirectoryListing, list_directory
+from quorate.log.partition.listing import DirectoryListing, list_directory
 from quorate.log.partition.local_log import parse_directory_name
 from quorate.log.partition.partition_metadata import FILE_NAME, is_torn, read_topic_id
 from quorate.log.segment.recovery import find_whole_batch, scan_batches

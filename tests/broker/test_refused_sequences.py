@@ -65,7 +65,8 @@ def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_came_before_the_
 
 def test_a_batch_is_not_the_first_of_a_log_after_an_earlier_one_lacked_replicas(broker: Broker) -> None:
     broker.publish(SMALL_ISR)
-    assert error_of(broker, batch(0), acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in (0, 1):
+        assert error_of(broker, batch(sequence), acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
     broker.publish(GROWN_ISR)
     assert error_of(broker, batch(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -327,7 +327,7 @@ class ProduceHandler:
         stats = services.replicas.stats.topic(name)
         stats.produces += 1
         if self._refused_sequences and batch[0].base_sequence >= 0:
-            self._refused_sequences.check(partition, batch[0])
+            self._refused_sequences.check(partition, batch[0], acks)
         info = partition.append(batch, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
         stats.messages_in += info.last_offset - info.first_offset + 1
         stats.bytes_in += len(batch[1])

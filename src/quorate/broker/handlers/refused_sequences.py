@@ -75,21 +75,21 @@ class RefusedSequences:
         if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
 
-    def check(self, partition: Partition, header: BatchHeader) -> None:
+    def check(self, partition: Partition, header: BatchHeader, acks: int) -> None:
         """Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after a refused one, if the log does not know its
-        producer. Only a leader checks it."""
-        if not partition.is_leader:
-            return
+        producer. While the reason of the refusal lasts, raises that error as for the first batch: librdkafka
+        answers a gap with a new producer epoch."""
         for topic in (partition.topic, partition.topic_id):
             key = (topic, partition.partition, header.producer_id)
             refused = self._entries.get(key)
             if refused is None:
                 continue
+            log = partition.check_append(acks)
             if (
                 header.producer_epoch != refused.producer_epoch
                 or header.base_sequence <= refused.first_sequence
                 or self._now() > refused.until
-                or header.producer_id in partition.log.producers.producers
+                or header.producer_id in log.producers.producers
             ):
                 del self._entries[key]
                 continue

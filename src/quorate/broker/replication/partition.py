@@ -85,8 +85,7 @@ class Partition:
         self.topic_id = topic_id
         self.is_leader = False
         self.leader_id = NO_LEADER
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = NO_EPOCH
+        self.leader_epoch = self.partition_epoch = NO_EPOCH
         self.leader_epoch_start: int | None = None
         """The LEO at the start of this leader epoch, or None if the log was not used in it yet."""
         self.replicas: tuple[int, ...] = ()
@@ -161,7 +160,7 @@ class Partition:
         self.isr = image.isr
         if len(image.replicas) > 1 or self.followers:
             known = self.followers if led_throughout else {}
-            others = [replica for replica in image.replicas if replica != self._host.node_id]
+            others = (replica for replica in image.replicas if replica != self._host.node_id)
             self.followers = {replica: known.get(replica) or FollowerState() for replica in others}
         self.is_leader = True
         if new_epoch or not was_leader:
@@ -230,18 +229,22 @@ class Partition:
         """min.insync.replicas, at most the number of replicas."""
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
-    def append(self, records: NewBatch, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
-        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, errors of the log."""
+    def check_append(self, acks: int) -> PartitionLog:
+        """Returns the log if records may be appended. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS."""
         if not (self.is_leader and self._host.accepts_appends):
             raise self.not_leader()
         log = self.log
-        if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):
+        if acks == -1 and self.followers and len(self.isr) < (min_isr := self.effective_min_isr(log)):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
-                f"effective min.insync.replicas, {self.effective_min_isr(log)}. Not in sync: "
-                f"{sorted(self.followers.keys() - self.isr)}.",
+                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the effective "
+                f"min.insync.replicas, {min_isr}. Not in sync: {sorted(self.followers.keys() - self.isr)}.",
             )
+        return log
+
+    def append(self, records: NewBatch, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
+        """Appends as the leader. Raises the errors of `check_append` and of the log."""
+        log = self.check_append(acks)
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
         except LogDirFailure as error:
@@ -312,8 +315,7 @@ class Partition:
         now: float,
     ) -> None:
         """Records a follower's progress. Raises NOT_LEADER_OR_FOLLOWER for an older incarnation of it."""
-        state = self.followers.get(replica_id)
-        if state is None:
+        if (state := self.followers.get(replica_id)) is None:
             return
         known_epoch = self._host.metadata.alive_broker_epoch(replica_id)
         if broker_epoch != -1 and known_epoch is not None and known_epoch > broker_epoch:
@@ -489,12 +491,10 @@ class Partition:
 
     def _wake_fetches(self) -> None:
         self.end_quiet()
-        delayed = self.waiting
-        if delayed is not None and delayed.fetches:
+        if (delayed := self.waiting) is not None and delayed.fetches:
             delayed.wake_fetches()
 
     def complete_deletions(self) -> None:
         """Completes the deletions that no longer wait for a log start offset."""
-        delayed = self.waiting
-        if delayed is not None and delayed.has_deletions:
+        if (delayed := self.waiting) is not None and delayed.has_deletions:
             delayed.complete_deletions(self.low_watermark())

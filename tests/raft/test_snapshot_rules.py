@@ -21,12 +21,13 @@ from quorate.raft.core.events import (
     SnapshotWritten,
     Timeout,
 )
-from quorate.raft.core.follower import MIN_PART_BYTES, REFUSED_SNAPSHOT_S
+from quorate.raft.core.follower import REFUSED_SNAPSHOT_S
 from quorate.raft.core.raft import Raft
 from quorate.raft.types import (
     ASK_FETCH_BYTES,
     ASK_SNAPSHOT_BYTES,
     MAX_SNAPSHOT_BYTES,
+    MIN_PART_BYTES,
     LeaderAndEpoch,
     OffsetEpoch,
     Role,

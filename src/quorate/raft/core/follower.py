@@ -24,6 +24,7 @@ from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Membership
 from quorate.raft.types import (
     MAX_SNAPSHOT_BYTES,
+    MIN_PART_BYTES,
     Address,
     CommittedBatch,
     LeaderAndEpoch,
@@ -37,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 # The pause before an invalid snapshot is fetched again. Snapshots may be large, so each attempt is expensive.
 REFUSED_SNAPSHOT_S = 1.0
-# The smallest part of the log or of a snapshot that is requested on a slow link. At 270 kbit/s it takes 2 s,
-# the default request timeout.
-MIN_PART_BYTES = 64 * 1024
 QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
 

@@ -29,9 +29,9 @@ from quorate.raft.core.messages import (
     SnapshotReply,
     Token,
 )
-from quorate.raft.core.role_state import ParkedFetch, Progress
+from quorate.raft.core.role_state import ParkedFetch, Progress, SentPart
 from quorate.raft.core.state import RaftState
-from quorate.raft.types import MAX_FETCH_BYTES, NO_DIRECTORY, OffsetEpoch, ReplicaKey
+from quorate.raft.types import MAX_FETCH_BYTES, MIN_PART_BYTES, NO_DIRECTORY, OffsetEpoch, ReplicaKey
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ OBSERVER_SESSION_S = 300.0
 # The leader forgets the progress of a non-voter this long after the non-voter's last Fetch. A leader without
 # other voters keeps it.
 NON_VOTER_RETENTION_S = 3600.0
+MAX_PARTS = 1024  # the replicas whose last part is remembered: any client may claim to be a replica
 # The snapshot that `kafka-storage format` writes. Every initial voter has its own, so it is never sent.
 BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)
 
@@ -187,8 +188,30 @@ def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
             reply.diverging = at
     elif q.offset < r.log.end_offset:
         reply.read_from = q.offset
-        reply.max_bytes = min(q.max_bytes, MAX_FETCH_BYTES)
+        reply.max_bytes = part_bytes(r, q.replica, q.offset, q.max_bytes)
     return reply
+
+
+def part_bytes(r: RaftState, replica: ReplicaKey, begins: int, wanted: int) -> int:
+    """The most bytes of the log from the offset `begins`, or of a snapshot from the position `begins`, that
+    are sent to a replica which asks for `wanted` bytes.
+
+    A replica that asks twice for the same part has not received it: its link may be too slow for the
+    request timeout. A follower of Apache Kafka asks for 8 MiB each time. So each time it gets half as much,
+    until it has caught up.
+    """
+    if r.leading is None or replica.id < 0:
+        return min(wanted, MAX_FETCH_BYTES)
+    parts = r.leading.parts
+    part = parts.get(replica)
+    if part is None:
+        if len(parts) >= MAX_PARTS:
+            parts.clear()
+        part = parts[replica] = SentPart(begins, MAX_FETCH_BYTES)
+    elif begins == part.begins:
+        part.max_bytes = max(min(part.max_bytes, wanted) // 2, MIN_PART_BYTES)
+    part.begins = begins
+    return min(wanted, part.max_bytes)
 
 
 def validate_offset_and_epoch(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
@@ -247,6 +270,7 @@ def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
     end = r.log.end_offset
     if q.offset >= end:
         progress.last_caught_up = now
+        leading.parts.pop(key, None)
     elif progress.leader_end_at_fetch > 0 and q.offset >= progress.leader_end_at_fetch:
         progress.last_caught_up = progress.last_fetch
     progress.leader_end_at_fetch = end
@@ -273,7 +297,7 @@ def on_fetch_snapshot(r: RaftState, q: FetchSnapshot, token: Token, now: float) 
     if not 0 <= q.position < size:
         return r.answer(token, SnapshotReply(ErrorCode.POSITION_OUT_OF_RANGE))
     update_check_quorum(r, q.replica, now)
-    read = max(0, min(q.max_bytes, size - q.position, MAX_FETCH_BYTES))
+    read = max(0, min(part_bytes(r, q.replica, q.position, q.max_bytes), size - q.position))
     compare = q.prefix_digest if q.position > 0 else None
     return r.answer(
         token, SnapshotReply(snapshot=q.snapshot, size=size, position=q.position, read=read, compare=compare)

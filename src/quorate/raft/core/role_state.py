@@ -81,6 +81,14 @@ class FetchingProcesses:
 
 
 @dataclass(slots=True)
+class SentPart:
+    """The last part of the log or of a snapshot that a leader sent to a replica."""
+
+    begins: int  # its offset or position
+    max_bytes: int
+
+
+@dataclass(slots=True)
 class Progress:
     """A leader's record of another replica's Fetches (Kafka's `LeaderState.ReplicaState`)."""
 
@@ -131,6 +139,7 @@ class Leading:
     begin_epoch_at: float
     progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
     latest_by_id: dict[int, Progress] = field(default_factory=dict)  # for voters without a directory id
+    parts: dict[ReplicaKey, SentPart] = field(default_factory=dict)  # of the replicas that have not caught up
     processes: dict[ReplicaKey, FetchingProcesses] = field(default_factory=dict)  # of the voters
     fetched_voters: set[int] = field(default_factory=set)  # since the check-quorum timer was reset
     parked: list[ParkedFetch] = field(default_factory=list)

@@ -449,7 +449,8 @@ def test_a_repeated_resource_is_described_once(world):
     make = DescribeConfigsRequest.DescribeConfigsResource
     whole = make(resource_type=TOPIC, resource_name="t", configuration_keys=None)
     part = make(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
-    results = world.ask(DescribeConfigsRequest(resources=[whole, part] * 1_000)).results
+    answer = world.ask(DescribeConfigsRequest(resources=[whole, part] * 1_000))
+    results = world.wait(answer, ApiKey.DESCRIBE_CONFIGS).results
     assert [(result.resource_name, len(result.configs) > 1) for result in results] == [
         ("t", True),
         ("t", False),

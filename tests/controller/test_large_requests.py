@@ -19,6 +19,7 @@ from quorate.protocol.messages.alter_configs import AlterConfigsRequest
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from quorate.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from quorate.protocol.messages.create_acls import CreateAclsRequest
+from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
 from quorate.protocol.messages.delete_acls import DeleteAclsRequest
 from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -121,7 +122,13 @@ def upserted_credentials(count: int) -> AlterUserScramCredentialsRequest:
     return AlterUserScramCredentialsRequest(deletions=[], upsertions=refused)
 
 
+def grown_topics(count: int) -> CreatePartitionsRequest:
+    make = CreatePartitionsRequest.CreatePartitionsTopic
+    return CreatePartitionsRequest(topics=[make(name=f"t{n}", count=2) for n in range(count)])
+
+
 REFUSED = (
+    grown_topics,
     reassignments,
     reassigned_topics,
     incremental_of_none,

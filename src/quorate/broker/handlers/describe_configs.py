@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from quorate.broker.metadata import config_view as source
 from quorate.broker.metadata.config_view import ConfigView, Synonym
@@ -18,6 +18,7 @@ from quorate.config.dynamic_configs import broker_definition
 from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.lazy import lazy_module
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.config_resource import check_described_node
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,9 @@ else:
 logger = logging.getLogger("quorate.broker.describe_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+AT_ONCE = 50
+"""Resources that are described in one turn of the event loop: up to a third of a millisecond each."""
+
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 Result = DescribeConfigsResponse.DescribeConfigsResult
 
@@ -43,9 +47,17 @@ class DescribeConfigsHandler:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._view = ConfigView(services.config, lambda: services.metadata.image)
+        self._rounds = Rounds(AT_ONCE)
 
-    def __call__(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        response = DescribeConfigsResponse()
+    def __call__(self, _context: RequestContext, request: DescribeConfigsRequest) -> Any:
+        return self._rounds.answer(
+            len(request.resources),
+            self._results(request),
+            lambda results: DescribeConfigsResponse(results=[r for r in results if r is not None]),
+        )
+
+    def _results(self, request: DescribeConfigsRequest) -> Iterator[Result | None]:
+        """The result of each resource, or None for one that was described before."""
         answered: set[tuple[object, ...]] = set()
         for resource in request.resources:
             # A repeated resource is described once, because each takes some hundred kilobytes.
@@ -54,12 +66,13 @@ class DescribeConfigsHandler:
                 resource.resource_name,
                 *sorted(resource.configuration_keys or ()),
             )
-            if asked not in answered:
-                result = self._resource(request, resource)
-                response.results.append(result)
-                if result.error_code == ErrorCode.NONE:
-                    answered.add(asked)
-        return response
+            if asked in answered:
+                yield None
+                continue
+            result = self._resource(request, resource)
+            if result.error_code == ErrorCode.NONE:
+                answered.add(asked)
+            yield result
 
     def _resource(
         self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource

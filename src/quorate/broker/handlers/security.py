@@ -8,9 +8,12 @@ users and client ids are not enforced, and AlterClientQuotas can only remove the
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quorate.net.dispatch import SecurityProtocol
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_acls import DescribeAclsResponse
@@ -24,6 +27,9 @@ from quorate.security.unenforced_apis import refuse_quotas, token_refusal
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
+
+AT_ONCE = 200
+"""Users that are described in one turn of the event loop."""
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _TOKEN_KEYS = (
@@ -126,19 +132,19 @@ def _check_component(part: Any, exact: dict[str, str | None], any_name: set[str]
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {part.match_type}")
 
 
-def describe_scram(services: Services, _context: RequestContext, request: Any) -> Any:
+def describe_scram(services: Services, rounds: Rounds, _context: RequestContext, request: Any) -> Any:
     """Describes the mechanisms and iterations of users, without their secrets (KIP-554)."""
     credentials: dict[str, dict[int, int]] = {}
     for (mechanism, user), record in services.metadata.image.scram.credentials.items():
         credentials.setdefault(user, {})[mechanism] = record.iterations
     asked = [user.name for user in request.users] if request.users else sorted(credentials)
-    response = DescribeUserScramCredentialsResponse(error_message=None)
-    for name in dict.fromkeys(asked):
+    counts = Counter(asked)
+
+    def described(name: str) -> DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
         result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
             user=name, error_message=None
         )
-        response.results.append(result)
-        if asked.count(name) > 1:
+        if counts[name] > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
             result.error_message = (
                 f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
@@ -153,7 +159,13 @@ def describe_scram(services: Services, _context: RequestContext, request: Any) -
                 )
                 for mechanism, iterations in sorted(credentials[name].items())
             ]
-    return response
+        return result
+
+    return rounds.answer(
+        len(counts),
+        map(described, counts),
+        lambda results: DescribeUserScramCredentialsResponse(error_message=None, results=results),
+    )
 
 
 def routes(services: Services) -> dict[int, Handler]:
@@ -163,9 +175,7 @@ def routes(services: Services) -> dict[int, Handler]:
         int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(
             services, context, request
         ),
-        int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): lambda context, request: describe_scram(
-            services, context, request
-        ),
+        int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): partial(describe_scram, services, Rounds(AT_ONCE)),
         int(ApiKey.ALTER_CLIENT_QUOTAS): lambda context, request: alter_quotas(services, context, request),
         **{int(key): lambda context, request: tokens(services, context, request) for key in _TOKEN_KEYS},
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.new_partitions import (
     Assignment,
@@ -38,13 +38,19 @@ def create_partitions_in_steps(
     view: View, request: CreatePartitionsRequest, ctx: Context
 ) -> ChangeSteps[Result[CreatePartitionsResponse]]:
     """Does the same as `create_partitions` in steps, which yield the records."""
-    repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    counts: Counter[str] = Counter()
+    for part in parts_of(request.topics):
+        if counts:
+            yield []
+        counts.update(topic.name for topic in part)
+    repeated = {name for name, count in counts.items() if count > 1}
     # Checked before the placement: a request of a few bytes may specify very many partitions.
-    check_partition_total(
-        view,
-        sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated),
-        "additional partitions",
-    )
+    total = 0
+    for number, part in enumerate(parts_of(request.topics)):
+        if number:
+            yield []
+        total += sum(_additional(view, topic) for topic in part if topic.name not in repeated)
+    check_partition_total(view, total, "additional partitions")
     usable = usable_brokers(view)
     response = CreatePartitionsResponse()
     for name in sorted(repeated):
@@ -55,7 +61,10 @@ def create_partitions_in_steps(
         )
     records: list[Data] = []  # those that the next step yields
     grown: list[TopicImage] = []
-    for wanted in request.topics:
+    for number, wanted in enumerate(request.topics):
+        if number and not number % STEP_PARTITIONS:
+            yield records
+            records = []
         if wanted.name in repeated:
             continue
         try:
@@ -72,8 +81,8 @@ def create_partitions_in_steps(
             continue
         present = len(topic.partitions)
         for start in range(0, len(assignments), STEP_PARTITIONS):
-            part = assignments[start : start + STEP_PARTITIONS]
-            records += new_partition_records(view, topic.id, present + start, part)
+            new = assignments[start : start + STEP_PARTITIONS]
+            records += new_partition_records(view, topic.id, present + start, new)
             if len(records) >= STEP_PARTITIONS:
                 yield records
                 records = []

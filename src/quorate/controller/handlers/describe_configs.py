@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from quorate import log_levels
 from quorate.config.broker_defs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
@@ -38,22 +38,34 @@ def describe_configs(
 ) -> DescribeConfigsResponse:
     """Describes topics, groups, client metrics subscriptions, this node, its loggers, and the
     default of all brokers. Errors are reported for each resource."""
-    response = DescribeConfigsResponse()
+    return response_of(list(results_of(image, request, config)))
+
+
+def response_of(results: list[Result | None]) -> DescribeConfigsResponse:
+    """The response that has these results."""
+    return DescribeConfigsResponse(results=[result for result in results if result is not None])
+
+
+def results_of(
+    image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig
+) -> Iterator[Result | None]:
+    """The result of each resource, or None for one that was described before."""
     answered: set[tuple[object, ...]] = set()
     for resource in request.resources:
         # A repeated resource is described once: a few bytes of a request would give hundreds of kilobytes.
         asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
         if asked in answered:
+            yield None
             continue
         result = Result(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-        response.results.append(result)
         wanted = set(resource.configuration_keys) if resource.configuration_keys else None
         try:
             entries = _described(image, resource.resource_type, resource.resource_name, config)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
+            yield result
             continue
         answered.add(asked)
         for definition, synonyms, entry, read_only in entries:
@@ -73,7 +85,7 @@ def describe_configs(
                     else None,
                 )
             )
-    return response
+        yield result
 
 
 _Described = tuple["ConfigDef | None", "list[Entry]", Entry, bool]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.net.dispatch import SecurityProtocol
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -34,6 +35,11 @@ else:
     )
 
 
+_CONFIGS_AT_ONCE = 50
+"""Resources whose configurations are described in one turn of the event loop: up to a third of a millisecond
+each."""
+
+
 def read_routes(state: ControllerState, submit: Callable[[RequestContext, Any], Any]) -> dict[int, Handler]:
     """The handlers by API key. `submit` handles the requests that change metadata."""
 
@@ -48,8 +54,11 @@ def read_routes(state: ControllerState, submit: Callable[[RequestContext, Any], 
             -1 if leader is None else leader,
         )
 
-    def configs(ctx: RequestContext, request: Any) -> Response:
-        return describe_configs.describe_configs(state.image, request, state.config)
+    rounds = Rounds(_CONFIGS_AT_ONCE)
+
+    def configs(ctx: RequestContext, request: Any) -> Any:
+        results = describe_configs.results_of(state.image, request, state.config)
+        return rounds.answer(len(request.resources), results, describe_configs.response_of)
 
     def alter(ctx: RequestContext, request: Any) -> Any:
         """Changes the levels of this process's loggers (KIP-412). Submits the other resources, if there are

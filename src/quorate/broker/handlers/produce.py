@@ -327,6 +327,7 @@ class ProduceHandler:
         stats = services.replicas.stats.topic(name)
         stats.produces += 1
         if self._refused_sequences and batch[0].base_sequence >= 0:
+            partition.check_appendable(acks)
             self._refused_sequences.check(partition, batch[0])
         info = partition.append(batch, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
         stats.messages_in += info.last_offset - info.first_offset + 1

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.broker.topic_names import MAX_TOPIC_NAME_LENGTH
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import parse_header
 
@@ -60,6 +61,8 @@ class RefusedSequences:
         """Remembers a batch that was refused with `error`. The topic is the name or the id in the request."""
         if error not in _SENT_AGAIN or not isinstance(records, (memoryview, bytes)):
             return
+        if len(topic) > MAX_TOPIC_NAME_LENGTH:  # no such topic will ever exist
+            return
         try:
             header = parse_header(records)
         except KafkaError:
@@ -77,9 +80,11 @@ class RefusedSequences:
 
     def check(self, partition: Partition, header: BatchHeader) -> None:
         """Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after a refused one, if the log does not know its
-        producer. Only a leader checks it."""
-        if not partition.is_leader:
-            return
+        producer.
+
+        Call this only if the partition can be appended to now. Otherwise librdkafka would get a new producer
+        id for each batch after the first one that is refused, as long as the ISR is too small.
+        """
         for topic in (partition.topic, partition.topic_id):
             key = (topic, partition.partition, header.producer_id)
             refused = self._entries.get(key)

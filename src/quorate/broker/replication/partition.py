@@ -230,18 +230,21 @@ class Partition:
         """min.insync.replicas, at most the number of replicas."""
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
-    def append(self, records: NewBatch, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
-        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, errors of the log."""
+    def check_appendable(self, acks: int) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if no batch can be appended now."""
         if not (self.is_leader and self._host.accepts_appends):
             raise self.not_leader()
-        log = self.log
-        if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):
+        if acks == -1 and self.followers and len(self.isr) < (required := self.effective_min_isr(self.log)):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
-                f"effective min.insync.replicas, {self.effective_min_isr(log)}. Not in sync: "
-                f"{sorted(self.followers.keys() - self.isr)}.",
+                f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the effective "
+                f"min.insync.replicas, {required}. Not in sync: {sorted(self.followers.keys() - self.isr)}.",
             )
+
+    def append(self, records: NewBatch, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
+        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, errors of the log."""
+        self.check_appendable(acks)
+        log = self.log
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
         except LogDirFailure as error:
@@ -344,8 +347,7 @@ class Partition:
     def _maybe_expand_isr(self, replica: int, state: FollowerState) -> None:
         if self.pending_isr is not None or replica in self.isr or not self._is_isr_eligible(replica, state):
             return
-        log = self.log
-        start = self.leader_epoch_start
+        log, start = self.log, self.leader_epoch_start  # in this order: `log` sets the other one
         if start is None or state.log_end_offset < log.high_watermark or state.log_end_offset < start:
             return
         self._request_isr((*self.isr, replica), expands=True)
@@ -443,11 +445,9 @@ class Partition:
 
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas, and of the future log of this one."""
-        low = self.log.log_start_offset
-        metadata = self._host.metadata
-        for replica, state in self.followers.items():
-            if metadata.alive_broker_epoch(replica) is not None:
-                low = min(low, state.log_start_offset)
+        alive, followers = self._host.metadata.alive_broker_epoch, self.followers.items()
+        starts = [state.log_start_offset for replica, state in followers if alive(replica) is not None]
+        low = min([self.log.log_start_offset, *starts])
         return low if self.move is None else min(low, self.move.log_start_offset)
 
     def delete_records(self, offset: int) -> tuple[int, int]:

@@ -109,3 +109,25 @@ def test_the_number_of_remembered_batches_is_bounded(broker: Broker, monkeypatch
     broker.publish(LED)
     assert error_of(broker, batch(1, producer_id=5)) == ErrorCode.NONE
     assert error_of(broker, batch(1, producer_id=7)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_later_batch_is_refused_for_the_same_reason_while_the_isr_is_too_small(broker: Broker) -> None:
+    """librdkafka gets a new producer id after OUT_OF_ORDER_SEQUENCE_NUMBER, at each attempt."""
+    broker.publish(SMALL_ISR)
+    for sequence in (0, 1):
+        assert error_of(broker, batch(sequence), acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_later_batch_is_refused_for_the_same_reason_in_controlled_shutdown(broker: Broker) -> None:
+    broker.publish(LED)
+    broker.replicas.accepts_appends = False
+    for sequence in (0, 1):
+        assert error_of(broker, batch(sequence)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
+    """A client may send 32 KiB as a name."""
+    refused = refused_sequences.RefusedSequences(lambda: 0.0)
+    for name in ("t" * 249, "t" * 250):
+        refused.note(name, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert len(refused) == 1

@@ -4,6 +4,7 @@ of the connection stay in order."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import threading
@@ -181,6 +182,39 @@ def test_the_response_to_a_large_request_that_fails_is_made_in_a_thread(
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         answer = decode_response(memoryview(await reader.readexactly(size)), ApiKey.METADATA, 5)[1]
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST] * 100_000
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_a_large_request_that_fails_is_freed_without_the_garbage_collector(
+    run: Callable[..., None], later: bool
+) -> None:
+    """The collector would free all of its elements in one turn of the event loop."""
+
+    def refuse(context: RequestContext, request: MetadataRequest) -> Any:
+        async def fail() -> MetadataResponse:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+        if later:
+            return fail()
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    async def test(world: World) -> None:
+        world.go_on.set()
+        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        gc.collect()
+        gc.disable()
+        try:
+            writer.write(frame(1, 100_000))
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            await reader.readexactly(size)
+            while any(isinstance(found, MetadataRequest) for found in gc.get_objects()):
+                await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
         writer.close()
 
     run(test)

@@ -19,7 +19,7 @@ from quorate.net.client import Connection
 from quorate.net.connections.output import Part, SocketOutput
 from quorate.net.connections.release import encode_and_release
 from quorate.net.connections.response_queue import PendingResponse, ResponseQueue
-from quorate.net.dispatch import Dispatcher, FrameSource, ListenerKind, RequestContext
+from quorate.net.dispatch import FrameSource, ListenerKind, RequestContext
 from quorate.net.limits import ConnectionLimits
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -255,10 +255,10 @@ def test_a_finished_answer_does_not_wait_for_one_that_is_encoded_in_a_thread(
 ) -> None:
     encoding, go_on = threading.Event(), threading.Event()
 
-    def slow(dispatcher: Dispatcher, context: RequestContext, messages: list[Any]) -> list[Part]:
+    def slow(context: RequestContext, messages: list[Any]) -> list[Part]:
         encoding.set()
         assert go_on.wait(20)
-        return encode_and_release(dispatcher, context, messages)
+        return encode_and_release(context, messages)
 
     async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()

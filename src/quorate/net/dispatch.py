@@ -291,9 +291,13 @@ class Dispatcher:
 
     def failure(self, context: RequestContext, request: Request, error: BaseException) -> Response | None:
         """The response for an exception of a handler (see the function `failure`)."""
+        self.count_failure(context, error)
+        return failure(context, request, error)
+
+    def count_failure(self, context: RequestContext, error: BaseException) -> None:
+        """Counts an exception of a handler in the metrics. Called on the event loop."""
         if self._metrics is not None:
             self._metrics.failed(context.api_key, error)
-        return failure(context, request, error)
 
     def unsupported_api_versions(self) -> Response:
         """The response to an ApiVersions request of an unknown version: error 35 and the versions of

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.broker.topic_names import MAX_TOPIC_NAME_LENGTH
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import parse_header
 
@@ -59,6 +60,8 @@ class RefusedSequences:
     def note(self, topic: str | bytes, partition: int, records: Records | None, error: ErrorCode) -> None:
         """Remembers a batch that was refused with `error`. The topic is the name or the id in the request."""
         if error not in _SENT_AGAIN or not isinstance(records, (memoryview, bytes)):
+            return
+        if len(topic) > MAX_TOPIC_NAME_LENGTH:  # no such topic will ever exist
             return
         try:
             header = parse_header(records)

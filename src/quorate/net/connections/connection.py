@@ -266,10 +266,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as e:
-            if not context.is_large:
+            if context.is_large:
+                self._encode_in_thread(self._add_pending(context, None, None), [e, request])
+            else:
                 self._answer(context, request, self._dispatcher.failure(context, request, e))
-                return
-            result = e
+            return
         if result is not None and hasattr(result, "__await__"):
             self._add_pending(context, request, asyncio.ensure_future(result, loop=self._loop))
         elif result is None or not context.is_large:
@@ -408,18 +409,18 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _encode_in_thread(self, pending: PendingResponse, messages: list[Any]) -> None:
         """Encodes the response to a large request in a thread, and frees all of `messages` there."""
-        work = partial(release.encode_and_release, self._dispatcher, pending.context, messages)
-        future = self._loop.run_in_executor(self._listener.decoder(), work)
+        if isinstance(messages[0], BaseException):
+            self._dispatcher.count_failure(pending.context, messages[0])
+        decoder = self._listener.decoder()
+        future = self._loop.run_in_executor(decoder, release.encode_and_release, pending.context, messages)
         future.add_done_callback(partial(self._encoded, pending))
 
     def _encoded(self, pending: PendingResponse, future: asyncio.Future[list[Part]]) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if self._closing:
-            return
-        if error is not None:
+        if error is not None and not self._closing:
             self._encoding_failed(pending.context, error)
-            return
-        self._write_in_order(pending, future.result())
+        elif not self._closing:
+            self._write_in_order(pending, future.result())
 
     def _encoding_failed(self, context: RequestContext, error: BaseException) -> None:
         """Closes the connection, because the responses after this one can no longer be written."""

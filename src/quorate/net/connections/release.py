@@ -10,9 +10,10 @@ import sys
 from functools import cache
 from typing import Any
 
+from quorate.net import dispatch
 from quorate.net.connections.output import Part
 from quorate.net.connections.response_queue import encode_frame
-from quorate.net.dispatch import Dispatcher, RequestContext
+from quorate.net.dispatch import RequestContext
 from quorate.protocol.schema import Struct
 
 PIECE = 500
@@ -22,12 +23,12 @@ _SMALL_LIST = 8
 """Lists of up to so many elements are freed together with the struct that has them."""
 
 
-def encode_and_release(dispatcher: Dispatcher, context: RequestContext, messages: list[Any]) -> list[Part]:
+def encode_and_release(context: RequestContext, messages: list[Any]) -> list[Part]:
     """Encodes the first of `messages`, which is the response or the error of a handler, and frees all of them.
     The last one is the request, which the response to an error may repeat. Called in a thread."""
     try:
         if isinstance(messages[0], BaseException):
-            messages[0] = dispatcher.failure(context, messages[-1], messages[0])
+            messages[0] = dispatch.failure(context, messages[-1], messages[0])
         return encode_frame(context, messages[0])
     finally:
         release(messages)

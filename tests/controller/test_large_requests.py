@@ -9,6 +9,7 @@ import pytest
 
 from quorate.controller.changes.batched_change import STEP_PARTITIONS
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.handlers.acls import STEP_COMPARISONS
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
 from quorate.controller.handlers.elect_leaders import elect_leaders
 from quorate.controller.replication.broker_changes import VISITS_PER_TURN
@@ -156,6 +157,48 @@ def test_a_large_request_that_is_refused_takes_many_turns(request_of: Any) -> No
         assert turns >= STEPS - 1
         expected = h.send(request_of(COUNT))
         assert (await answer) == (await expected if asyncio.isfuture(expected) else expected)
+
+    run(test())
+
+
+def test_few_filters_that_are_compared_with_very_many_acls_take_several_turns() -> None:
+    async def test() -> None:
+        h = await Harness(authorizer=True).start()
+        make = CreateAclsRequest.AclCreation
+        for part in range(2):
+            acls = [
+                make(
+                    resource_type=2,
+                    resource_name=f"t{part}-{n}",
+                    principal="User:a",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+                for n in range(STEP_COMPARISONS // 2)
+            ]
+            await h.call(CreateAclsRequest(creations=acls))
+        asked = DeleteAclsRequest.DeleteAclsFilter
+        filters = [
+            asked(
+                resource_type_filter=1,
+                resource_name_filter=None,
+                pattern_type_filter=1,
+                principal_filter=None,
+                host_filter=host,
+                operation=1,
+                permission_type=1,
+            )
+            for host in "abcde"
+        ]
+        answer = h.send(DeleteAclsRequest(filters=filters))
+        assert asyncio.isfuture(answer)
+        turns = 0
+        while not answer.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= len(filters) - 1
+        assert [one.error_code for one in (await answer).filter_results] == [ErrorCode.NONE] * len(filters)
 
     run(test())
 

@@ -220,6 +220,28 @@ def test_a_large_request_that_fails_is_freed_without_the_garbage_collector(
     run(test)
 
 
+def test_a_large_request_that_fails_is_counted_on_the_event_loop(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counters are read there, and are not locked."""
+    counted: list[threading.Thread] = []
+    monkeypatch.setattr(Dispatcher, "count_failure", lambda *_: counted.append(threading.current_thread()))
+
+    def refuse(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    async def test(world: World) -> None:
+        world.go_on.set()
+        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 100_000))
+        await reader.readexactly(4)
+        assert counted == [threading.current_thread()]
+        writer.close()
+
+    run(test)
+
+
 def test_a_large_request_whose_answer_cannot_be_encoded_ends_its_connection(
     run: Callable[..., None],
 ) -> None:

@@ -63,8 +63,8 @@ class TopicCreator:
     def create_all(
         self, names: Sequence[str], context: RequestContext | None = None
     ) -> list[asyncio.Future[None]]:
-        """Creates topics as `create` does, many with one request. Returns a future for each of the creations
-        that have one of these names, which may be fewer than names."""
+        """Creates topics as `create` does, many with one request. Returns the futures of the creations under
+        way that have these names: several names may share one."""
         new = [name for name in dict.fromkeys(names) if name not in self._under_way]
         if new:
             task = self._loop.create_task(self._create(new, context))

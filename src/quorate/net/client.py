@@ -117,8 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         has arrived since it was sent: the peer is cut off or hangs, and TCP would detect that much
         later. With `on_receiving`, a request times out only when nothing has arrived for its timeout: a
         slow link may need longer than that for one large response. It is called whenever a part of a
-        response has arrived. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut, TlsError, and
-        what `sasl` raises.
+        response has arrived, and the rest is still to come.
+
+        Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut, TlsError, and what
+        `sasl` raises.
         """
         loop = asyncio.get_running_loop()
         where = f"{host}:{port}"

@@ -334,8 +334,8 @@ class ReplicaManager:
 
     def apply_delta(self, delta: MetadataDelta) -> None:
         """Applies a metadata delta. Deleted partitions come first in it, because a deleted topic may have
-        been created again under its name. Raises the unexpected errors of partitions after the others have
-        been changed, which see no delta twice. (Kafka leaves out those after the first error.)"""
+        been created again under its name. Unexpected errors of single partitions are raised when all others
+        have been changed: they do not get this delta again. (Kafka skips those after the first error.)"""
         me, failed = self.node_id, list[Exception]()
         for topic, partition_id, _, new in delta.partition_changes_of(me) if delta.topics_touched else ():
             try:

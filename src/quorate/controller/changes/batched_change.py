@@ -17,7 +17,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 STEP_PARTITIONS = 200
-"""The partitions of one step of a preparation, which takes one to two milliseconds."""
+"""The partitions, topics or other items of one step of a preparation, which takes one to two milliseconds."""
 
 ChangeSteps = Generator[list[Data], None, R]
 """The preparation of an atomic change. Each step yields records that follow those of the step before it,
@@ -33,9 +33,9 @@ class HasRecords(Protocol):
 RecordsT = TypeVar("RecordsT", bound=HasRecords)
 
 
-def parts_of(items: list[T]) -> Iterator[list[T]]:
+def parts_of(items: list[T], size: int = STEP_PARTITIONS) -> Iterator[list[T]]:
     """The items in parts, each for one step."""
-    return (items[start : start + STEP_PARTITIONS] for start in range(0, len(items), STEP_PARTITIONS))
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def in_one_turn(steps: ChangeSteps[RecordsT]) -> RecordsT:

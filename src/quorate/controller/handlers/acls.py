@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from quorate.controller.changes.batched_change import ChangeSteps, parts_of
 from quorate.controller.context import View
 from quorate.dataclass import dataclass
 from quorate.metadata.image.small_images import AclsImage
@@ -21,6 +22,8 @@ WILDCARD = "*"
 MAX_COMPARISONS = 1_000_000
 """The number of entries that the filters of one DeleteAcls request may be compared with. This takes
 about half a second."""
+STEP_COMPARISONS = 4_000
+"""The comparisons of one step, which takes about two milliseconds."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,7 +85,15 @@ class AclIndex:
     filter is not compared again.
     """
 
-    __slots__ = ("_acls", "_by_name", "_by_principal", "_comparisons", "_known", "_prefix_lengths")
+    __slots__ = (
+        "_acls",
+        "_by_name",
+        "_by_principal",
+        "_comparisons",
+        "_in_step",
+        "_known",
+        "_prefix_lengths",
+    )
 
     def __init__(self, acls: AclsImage) -> None:
         self._acls = acls
@@ -95,11 +106,11 @@ class AclIndex:
             if acl.pattern_type == PREFIXED:
                 self._prefix_lengths.add(len(acl.resource_name))
         self._known: dict[AclFilter, list[AccessControlEntryRecord]] = {}
-        self._comparisons = 0
+        self._comparisons = self._in_step = 0
 
-    def matching(self, wanted: AclFilter) -> list[AccessControlEntryRecord]:
-        """The entries that a filter matches. Raises INVALID_REQUEST if the filters of one request are
-        compared with too many entries."""
+    def matching(self, wanted: AclFilter) -> ChangeSteps[list[AccessControlEntryRecord]]:
+        """Finds the entries that a filter matches, in steps. Raises INVALID_REQUEST if the filters of one
+        request are compared with too many entries."""
         known = self._known.get(wanted)
         if known is None:
             candidates = list(self._candidates(wanted))
@@ -109,7 +120,14 @@ class AclIndex:
                     ErrorCode.INVALID_REQUEST,
                     f"These filters need more than {MAX_COMPARISONS} comparisons with ACLs.",
                 )
-            known = self._known[wanted] = [acl for acl in candidates if wanted.matches(acl)]
+            known = []
+            for part in parts_of(candidates, STEP_COMPARISONS):
+                if self._in_step + len(part) > STEP_COMPARISONS:
+                    self._in_step = 0
+                    yield []
+                self._in_step += len(part)
+                known += [acl for acl in part if wanted.matches(acl)]
+            self._known[wanted] = known
         return known
 
     def _candidates(self, wanted: AclFilter) -> Iterable[AccessControlEntryRecord]:

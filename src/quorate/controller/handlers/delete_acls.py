@@ -49,7 +49,7 @@ def delete_acls_in_steps(
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
             continue
-        matches = entries.matching(wanted)
+        matches = yield from entries.matching(wanted)
         reported += len(matches)
         if reported > MAX_RECORDS_PER_USER_OP:
             raise KafkaError(

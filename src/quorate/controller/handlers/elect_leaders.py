@@ -67,8 +67,8 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
 def _election_places(
     view: View, request: ElectLeadersRequest, response: ElectLeadersResponse
 ) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int | None]]:
-    """Each partition of the request, with the topic of the response that its result belongs to. None comes
-    before the partitions of a topic, since a topic may have none and takes time, too."""
+    """Each partition of the request, with the topic of the response that its result belongs to. Each topic
+    begins with None in place of a partition: a topic without partitions takes time, too."""
     topics: Iterable[tuple[str, Iterable[int]]]
     if request.topic_partitions is None:
         topics = ((topic.name, topic.partitions.ids()) for topic in view.image.topics.by_name.values())

@@ -78,6 +78,9 @@ IN_STEPS = frozenset(
 """The APIs whose changes can be larger than one batch, or whose requests can have very many parts that are
 refused. The module of the handler has the same handler in steps."""
 
+SMALL_IN_STEPS = frozenset({ApiKey.DELETE_ACLS})
+"""Those of `IN_STEPS` whose small requests can take long, too: each filter is compared with many ACLs."""
+
 StepsHandler = Callable[[View, Any, Context], ChangeSteps[Result[Any]]]
 
 

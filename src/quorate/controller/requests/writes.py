@@ -19,7 +19,7 @@ from quorate.controller.clock import NEVER
 from quorate.controller.context import FAILED_UPDATE, Context, Result, View
 from quorate.controller.requests.atomic_changes import AtomicChanges
 from quorate.controller.requests.deferred import DeferredRequests
-from quorate.controller.requests.routes import IN_STEPS, steps_handler, write_handler
+from quorate.controller.requests.routes import IN_STEPS, SMALL_IN_STEPS, steps_handler, write_handler
 from quorate.metadata.records import NoOpRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -74,7 +74,9 @@ class WriteRequests:
             return self._submit_meanwhile(ctx, request, context, with_offset)
         try:
             view = state.view()
-            if ctx.api_key in IN_STEPS and (ctx.is_large or view.has_large_transactions):
+            if ctx.api_key in SMALL_IN_STEPS or (
+                ctx.api_key in IN_STEPS and (ctx.is_large or view.has_large_transactions)
+            ):
                 in_steps = self._run_first_steps(ctx, request, context, view)
                 if in_steps is None:
                     return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))

@@ -24,8 +24,8 @@ _SMALL_LIST = 8
 
 
 def encode_and_release(context: RequestContext, messages: list[Any]) -> list[Part]:
-    """Encodes the first of `messages`, which is the response or the error of a handler, and frees all of them.
-    The last one is the request, which the response to an error may repeat. Called in a thread."""
+    """Encodes the first of `messages`, which is the response or the error of a handler, and frees all of
+    them. The last one is the request, which the response to an error may repeat. Called in a thread."""
     try:
         if isinstance(messages[0], BaseException):
             messages[0] = dispatch.failure(context, messages[-1], messages[0])

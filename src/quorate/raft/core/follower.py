@@ -373,11 +373,10 @@ def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -
 
 def halve_parts(r: RaftState, asked: Address, late: Fetch | FetchSnapshot) -> None:
     """Halves the size of later requests for parts of the log or of a snapshot after one that the leader did
-    not answer in time.
+    not answer completely in time.
 
-    A slow link cannot carry a large part within the request timeout. The same request would fail again
-    and again, and the replica would never catch up. A batch is never divided, so that the link must
-    carry the largest one in that time.
+    A slow link cannot carry a large part within the request timeout, or between two Fetches that the leader
+    counts on. A batch is never divided, so the response may still be larger (`on_receiving`).
     """
     smaller = max(late.max_bytes // 2, MIN_PART_BYTES)
     if isinstance(late, Fetch):
@@ -406,18 +405,18 @@ def on_receiving(r: RaftState, address: Address, now: float) -> None:
     A slow link may need longer than this timeout for one response: a batch is never divided, and a leader of
     Apache Kafka sends up to 8 MiB of the log whatever was asked for. If the response takes longer than the
     timeout, later requests ask for smaller parts, because the leader counts on a Fetch within 1.5 times
-    the timeout (check quorum). Pre-votes are granted then: what arrives may be the last bytes of a leader
-    that has died.
+    the timeout (check quorum). From then on this replica also grants pre-votes: what arrives may be the last
+    bytes of a leader that has died.
     """
     f = r.following
     if f is None or r.leader_id is None or address != r.address_of(r.leader_id):
         return
     waiting = r.link(address).in_flight
-    late = waiting.get(FetchSnapshot) or waiting.get(Fetch)
-    if not isinstance(late, Fetch | FetchSnapshot) or late.epoch != r.epoch:
+    request = waiting.get(FetchSnapshot) or waiting.get(Fetch)
+    if not isinstance(request, Fetch | FetchSnapshot) or request.epoch != r.epoch:
         return
     if now - f.requested_at >= r.params.fetch_timeout_s:
-        halve_parts(r, address, late)
+        halve_parts(r, address, request)
         f.has_fetched = False
     r.leader_heard_at = now
     f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)

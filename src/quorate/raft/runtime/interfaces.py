@@ -19,7 +19,7 @@ class Transport(Protocol):
 
     The driver sets `on_lost`, which is called with an address whose connection was reset, and
     `on_receiving`, which is called with an address whenever a part of a response to a Fetch or
-    FetchSnapshot has arrived from it.
+    FetchSnapshot has arrived from it, and the rest is still to come.
     """
 
     on_lost: Callable[[Address], None] | None

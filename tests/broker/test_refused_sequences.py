@@ -34,8 +34,22 @@ def batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> bytes:
     return batch_of(b"%d" % sequence, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def error_of(broker: Broker, records: bytes, *, version: int | None = None, acks: int = 1) -> int:
-    answer: Any = broker.ask(produce("t", (0, records), acks=acks), version)
+class Connection:
+    def __init__(self) -> None:
+        self.requests = 0
+
+
+def error_of(
+    broker: Broker,
+    records: bytes,
+    *,
+    version: int | None = None,
+    acks: int = 1,
+    connection: Connection | None = None,
+) -> int:
+    if connection is not None:
+        connection.requests += 1
+    answer: Any = broker.ask(produce("t", (0, records), acks=acks), version, connection=connection)
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -93,7 +107,7 @@ def test_a_batch_that_is_too_large_is_not_waited_for(broker: Broker) -> None:
     assert error_of(broker, batch(1)) == ErrorCode.NONE
 
 
-def test_a_refused_batch_is_not_waited_for_longer_than_a_request_may_take(
+def test_a_refused_batch_is_not_waited_for_longer_than_requests_in_flight_may_take(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_sequences, "REMEMBERED_S", -1.0)
@@ -109,3 +123,39 @@ def test_the_number_of_remembered_batches_is_bounded(broker: Broker, monkeypatch
     broker.publish(LED)
     assert error_of(broker, batch(1, producer_id=5)) == ErrorCode.NONE
     assert error_of(broker, batch(1, producer_id=7)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_that_was_in_flight_with_the_refused_one_is_not_the_first_of_a_log(broker: Broker) -> None:
+    connection = Connection()
+    for sequence in (0, 1, 2, 3):
+        error_of(broker, batch(sequence), connection=connection)
+    broker.publish(LED)
+    error = error_of(broker, batch(4), connection=connection)
+    assert error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_that_was_sent_after_the_response_to_the_refused_one_is_the_first_of_a_log(
+    broker: Broker,
+) -> None:
+    connection = Connection()
+    for sequence in (0, 1, 2, 3, 4):
+        error_of(broker, batch(sequence), connection=connection)
+    broker.publish(LED)
+    assert error_of(broker, batch(100), connection=connection) == ErrorCode.NONE
+
+
+def test_a_batch_on_another_connection_does_not_wait_for_the_refused_one(broker: Broker) -> None:
+    error_of(broker, batch(0), connection=Connection())
+    broker.publish(LED)
+    assert error_of(broker, batch(100), connection=Connection()) == ErrorCode.NONE
+
+
+def test_a_batch_does_not_wait_for_one_that_was_refused_long_before(broker: Broker) -> None:
+    """The producer continues with its sequence in a new topic of the same name, which this broker leads."""
+    connection = Connection()
+    error_of(broker, batch(0), connection=connection)
+    connection.requests += 100
+    error_of(broker, batch(50), connection=connection)
+    broker.publish(LED)
+    assert error_of(broker, batch(50), connection=connection) == ErrorCode.NONE
+    assert error_of(broker, batch(51), connection=connection) == ErrorCode.NONE

@@ -4,12 +4,12 @@ A log accepts any sequence number of a producer that it does not know (KIP-360).
 pipelined batches is refused, because the broker does not lead the partition yet or the ISR is too small, and
 the second one is appended, then the log begins with the second one. The first one can no longer be appended,
 and librdkafka takes it for delivered, because a later batch was. Therefore a later batch of an unknown
-producer is refused with OUT_OF_ORDER_SEQUENCE_NUMBER until the earlier one is appended, as if the producer
-were known. (Kafka appends it.)
+producer gets the error of the earlier one until that one is appended. (Kafka appends it.)
 
-Only a batch that was sent before the response to the refused one arrived is refused, because librdkafka takes
-OUT_OF_ORDER_SEQUENCE_NUMBER for a fatal error if no earlier batch is in flight. The refused one may have been
-appended since by another leader of this topic, or of a deleted one of the same name.
+The error is one after which clients send both batches again, in their order. Another leader may have
+appended the refused batch since, of this topic or of a deleted one of the same name. librdkafka takes
+OUT_OF_ORDER_SEQUENCE_NUMBER for a fatal error then. Only batches that may have been sent before the response
+to the refused one arrived are refused.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ _SENT_AGAIN = frozenset(
 
 
 class _Refused(NamedTuple):
+    error: ErrorCode
     producer_epoch: int
     first_sequence: int
     until: float
@@ -95,7 +96,7 @@ class RefusedSequences:
         ):
             until = self._now() + REMEMBERED_S
             by = (None, 0) if connection is None else (ref(connection), connection.requests)
-            known = _Refused(header.producer_epoch, header.base_sequence, until, *by)
+            known = _Refused(error, header.producer_epoch, header.base_sequence, until, *by)
         self._entries[key] = known
         if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
@@ -115,9 +116,8 @@ class RefusedSequences:
     def check(
         self, partition: Partition, header: BatchHeader, acks: int, connection: RequestCounter | None
     ) -> None:
-        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a batch in flight with a refused one before it, if the log
-        does not know its producer. While the reason of the refusal lasts, raises that error as for the first
-        batch: librdkafka answers a gap with a new producer epoch."""
+        """Raises the error of a refused batch for a later one that may have been in flight with it, if the log
+        does not know their producer. Raises the errors of `Partition.check_append` first."""
         for topic in (partition.topic, partition.topic_id):
             key = (topic, partition.partition, header.producer_id)
             refused = self._entries.get(key)
@@ -133,8 +133,8 @@ class RefusedSequences:
                 del self._entries[key]
                 continue
             raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id} in {partition.topic}-"
-                f"{partition.partition}: {header.base_sequence} (incoming seq. number). The batch from "
-                f"{refused.first_sequence} on was refused and has not been sent again.",
+                refused.error,
+                f"The batch of producer {header.producer_id} with the sequence numbers from "
+                f"{header.base_sequence} on comes before the one from {refused.first_sequence} on, which was "
+                f"refused for {partition.topic}-{partition.partition}.",
             )

@@ -188,6 +188,7 @@ class AcceptedConnection:
         self._close_callbacks: list[Callable[[], None]] = []
         self._closed = False
         self.software_name = self.software_version = "unknown"
+        self.requests = 0
 
     def on_close(self, callback: Callable[[], None]) -> None:
         if self._closed:
@@ -245,6 +246,7 @@ class AcceptedConnection:
             self.close()
             return
         assert request is not None, "both ends know the same versions"
+        self.requests += 1
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as error:

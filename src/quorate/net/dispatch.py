@@ -72,7 +72,14 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-class ClientConnection(Protocol):
+class RequestCounter(Protocol):
+    """A connection that counts its requests."""
+
+    requests: int
+    """The number of requests so far, with the one that is handled."""
+
+
+class ClientConnection(RequestCounter, Protocol):
     """The members of a connection that handlers use."""
 
     software_name: str
@@ -122,7 +129,7 @@ Handler = Callable[[RequestContext, Any], Any]
 that a handler may annotate the one request class that it takes."""
 
 
-class FrameSource(Protocol):
+class FrameSource(RequestCounter, Protocol):
     """The members of a connection that frame handlers use."""
 
     @property

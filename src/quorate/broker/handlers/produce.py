@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
     from quorate.log.partition.results import AppendInfo, CheckedBatch
-    from quorate.net.dispatch import ClientConnection, FrameSource, Handler, RequestContext
+    from quorate.net.dispatch import (
+        ClientConnection,
+        FrameSource,
+        Handler,
+        RequestContext,
+        RequestCounter,
+    )
     from quorate.protocol.schema import Records
 
 logger = logging.getLogger("quorate.broker.produce")
@@ -182,7 +188,7 @@ class ProduceHandler:
         except KafkaError:
             return None
         try:
-            info = self._append_batch(partition, name, batch, acks)
+            info = self._append_batch(partition, name, batch, acks, source)
         except Exception as error:
             return self._refused_frame(frame, source, name, partition, error)
         return small_produce.response(
@@ -304,7 +310,7 @@ class ProduceHandler:
         if topic_id != ZERO_UUID and topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         try:
-            info = self._append_batch(partition, name, batch, acks)
+            info = self._append_batch(partition, name, batch, acks, context.connection)
         except KafkaError as refused:
             _set_log_start(part, partition, refused)
             raise
@@ -322,12 +328,19 @@ class ProduceHandler:
             raise KafkaError(error)
         return None
 
-    def _append_batch(self, partition: Partition, name: str, batch: CheckedBatch, acks: int) -> AppendInfo:
+    def _append_batch(
+        self,
+        partition: Partition,
+        name: str,
+        batch: CheckedBatch,
+        acks: int,
+        connection: RequestCounter | None,
+    ) -> AppendInfo:
         services = self._services
         stats = services.replicas.stats.topic(name)
         stats.produces += 1
         if self._refused_sequences and batch[0].base_sequence >= 0:
-            self._refused_sequences.check(partition, batch[0], acks)
+            self._refused_sequences.check(partition, batch[0], acks, connection)
         info = partition.append(batch, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
         stats.messages_in += info.last_offset - info.first_offset + 1
         stats.bytes_in += len(batch[1])
@@ -346,7 +359,8 @@ class ProduceHandler:
         """Counts an append that failed, and puts its error into the answer."""
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         self._services.replicas.stats.produce_failed(name, len(records or b""), code)
-        self._refused_sequences.note(topic_id if name is None else name, part.index, records, code)
+        topic = topic_id if name is None else name
+        self._refused_sequences.note(topic, part.index, records, code, context.connection)
         self._failed(context, answer, name, part, error)
 
     def _failed(

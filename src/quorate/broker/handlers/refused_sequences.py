@@ -4,8 +4,12 @@ A log accepts any sequence number of a producer that it does not know (KIP-360).
 pipelined batches is refused, because the broker does not lead the partition yet or the ISR is too small, and
 the second one is appended, then the log begins with the second one. The first one can no longer be appended,
 and librdkafka takes it for delivered, because a later batch was. Therefore a later batch of an unknown
-producer is refused with OUT_OF_ORDER_SEQUENCE_NUMBER until the earlier one is appended, as if the producer
-were known. (Kafka appends it.)
+producer gets the error of the earlier one until that one is appended. (Kafka appends it.)
+
+The error is one after which clients send both batches again, in their order. Another leader may have
+appended the refused batch since, of this topic or of a deleted one of the same name. librdkafka takes
+OUT_OF_ORDER_SEQUENCE_NUMBER for a fatal error then. Only batches that may have been sent before the response
+to the refused one arrived are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import ref
 
 from quorate.broker.topic_names import MAX_TOPIC_NAME_LENGTH
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -20,13 +25,17 @@ from quorate.records.batch import parse_header
 
 if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
+    from quorate.net.dispatch import RequestCounter
     from quorate.protocol.schema import Records
     from quorate.records.batch import BatchHeader
 
 MAX_ENTRIES = 10_000
-REMEMBERED_S = 30.0
-"""The default of request.timeout.ms. A later batch that was sent before the response to the refused one
-arrives much sooner. A producer may also never send the refused batch again."""
+MAX_IN_FLIGHT = 5
+"""max.in.flight.requests.per.connection of an idempotent producer. So many requests of a connection, the
+refused one among them, can have been sent before its response arrived."""
+REMEMBERED_S = 1.0
+"""The other requests in flight arrive within a round trip and the time of their transmission. A connection
+that is not used for longer may have few requests between the refused batch and one of a new topic."""
 
 _SENT_AGAIN = frozenset(
     {
@@ -40,9 +49,13 @@ _SENT_AGAIN = frozenset(
 
 
 class _Refused(NamedTuple):
+    error: ErrorCode
     producer_epoch: int
     first_sequence: int
     until: float
+    connection: ref[RequestCounter] | None
+    requests: int
+    """The number of the refused request among those of its connection."""
 
 
 class RefusedSequences:
@@ -57,7 +70,14 @@ class RefusedSequences:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def note(self, topic: str | bytes, partition: int, records: Records | None, error: ErrorCode) -> None:
+    def note(
+        self,
+        topic: str | bytes,
+        partition: int,
+        records: Records | None,
+        error: ErrorCode,
+        connection: RequestCounter | None,
+    ) -> None:
         """Remembers a batch that was refused with `error`. The topic is the name or the id in the request."""
         if error not in _SENT_AGAIN or not isinstance(records, (memoryview, bytes)):
             return
@@ -71,17 +91,36 @@ class RefusedSequences:
             return
         key = (topic, partition, header.producer_id)
         known = self._entries.pop(key, None)
-        first = header.base_sequence
-        if known is not None and known.producer_epoch == header.producer_epoch:
-            first = min(first, known.first_sequence)
-        self._entries[key] = _Refused(header.producer_epoch, first, self._now() + REMEMBERED_S)
+        if (
+            known is None
+            or known.producer_epoch != header.producer_epoch
+            or known.first_sequence >= header.base_sequence
+            or not self._is_in_flight(known, connection)
+        ):
+            until = self._now() + REMEMBERED_S
+            by = (None, 0) if connection is None else (ref(connection), connection.requests)
+            known = _Refused(error, header.producer_epoch, header.base_sequence, until, *by)
+        self._entries[key] = known
         if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
 
-    def check(self, partition: Partition, header: BatchHeader, acks: int) -> None:
-        """Raises OUT_OF_ORDER_SEQUENCE_NUMBER for a batch after a refused one, if the log does not know its
-        producer. While the reason of the refusal lasts, raises that error as for the first batch: librdkafka
-        answers a gap with a new producer epoch."""
+    def _is_in_flight(self, refused: _Refused, connection: RequestCounter | None) -> bool:
+        """Whether a request of `connection` can have been sent before the response to the refused one had
+        arrived."""
+        if self._now() > refused.until:
+            return False
+        if refused.connection is None:
+            return connection is None
+        return (
+            refused.connection() is connection is not None
+            and connection.requests < refused.requests + MAX_IN_FLIGHT
+        )
+
+    def check(
+        self, partition: Partition, header: BatchHeader, acks: int, connection: RequestCounter | None
+    ) -> None:
+        """Raises the error of a refused batch for a later one that may have been in flight with it, if the log
+        does not know their producer. Raises the errors of `Partition.check_append` first."""
         for topic in (partition.topic, partition.topic_id):
             key = (topic, partition.partition, header.producer_id)
             refused = self._entries.get(key)
@@ -91,14 +130,14 @@ class RefusedSequences:
             if (
                 header.producer_epoch != refused.producer_epoch
                 or header.base_sequence <= refused.first_sequence
-                or self._now() > refused.until
+                or not self._is_in_flight(refused, connection)
                 or header.producer_id in log.producers.producers
             ):
                 del self._entries[key]
                 continue
             raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id} in {partition.topic}-"
-                f"{partition.partition}: {header.base_sequence} (incoming seq. number). The batch from "
-                f"{refused.first_sequence} on was refused and has not been sent again.",
+                refused.error,
+                f"The batch of producer {header.producer_id} with the sequence numbers from "
+                f"{header.base_sequence} on comes before the one from {refused.first_sequence} on, which was "
+                f"refused for {partition.topic}-{partition.partition}.",
             )

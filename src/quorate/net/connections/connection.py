@@ -54,7 +54,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._draining = self._input_ended = self._decoding = self._held = self._closing = False
         self._slice_started = 0.0
         self._resuming = False
-        self._valid_requests = 0
+        self.requests = 0
         self._frame_started_at = self._last_active = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
         self.peer_host = self.id = ""
@@ -180,7 +180,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             raise ProtocolViolation(
                 f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}"
             )
-        if not self._valid_requests and length > limits.first_frame_bytes:
+        if not self.requests and length > limits.first_frame_bytes:
             key, version = _KEY_AND_VERSION.unpack_from(head)
             if key == ApiKey.API_VERSIONS or not self._dispatcher.serves(key, version):
                 raise ProtocolViolation(
@@ -210,6 +210,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _answer_frame(self, handler: FrameHandler, frame: memoryview) -> bool:
         """Returns whether the frame handler answers the request."""
+        self.requests += 1
         try:
             answer = self._dispatcher.answer_frame(handler, frame, self)
         except Exception:  # it is unknown what was done
@@ -217,8 +218,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
             return True
         if answer is None:
+            self.requests -= 1
             return False
-        self._valid_requests += 1
         if not isinstance(answer, bytes):
             self._add_pending(self._context(frame), None, answer)
         elif self._output is not None and not self._closing:
@@ -258,7 +259,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _handle(self, context: RequestContext, request: Any) -> None:
         """Runs the handler of a request, which is None for ApiVersions of an unknown version."""
-        self._valid_requests += 1
+        self.requests += 1
         if request is None:
             context.api_version = 0
             self._answer(context, request, self._dispatcher.unsupported_api_versions())
@@ -480,7 +481,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if now - self._frame_started_at > allowed:
                 reason = f"sent no complete request within {allowed:g} s"
         elif not self._decoding and not self._held:  # a peer whose request waits may be gone for good
-            if not self._valid_requests and now - self._last_active > limits.first_request_s:
+            if not self.requests and now - self._last_active > limits.first_request_s:
                 reason = f"sent no request for {limits.first_request_s:g} s"
             elif now - self._last_active > limits.max_idle_s:
                 reason = f"idle for {limits.max_idle_s:g} s"

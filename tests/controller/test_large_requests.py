@@ -300,6 +300,18 @@ def test_a_topic_that_is_deleted_during_a_large_change_of_configurations_gets_no
     run(test())
 
 
+def test_a_large_change_whose_term_ends_before_it_begins_gets_not_controller() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        answer = h.send(incremental_of_none(COUNT), is_large=True)
+        h.controller.state.end_term()
+        with pytest.raises(KafkaError) as raised:
+            await answer
+        assert raised.value.code == ErrorCode.NOT_CONTROLLER
+
+    run(test())
+
+
 def test_a_large_change_of_configurations_has_the_limit_of_one_batch() -> None:
     async def test() -> None:
         h = await Harness().start()

@@ -8,6 +8,7 @@
 - `framing`: length-prefixed frames in a stream
 - `ip_throttle`: the rate at which one IP address opens connections (KIP-612)
 - `limits`: the limits of connections and listeners
+- `name_lookup`: connections to a host by its name
 - `request_metrics`: the number of requests and how long they take
 - `sampled_rate`: rates over the last seconds, as Kafka's quotas measure them
 - `server`: listeners

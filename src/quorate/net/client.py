@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from quorate import __version__
 from quorate.lazy import lazy_module
+from quorate.net import name_lookup
 from quorate.net.errors import (
     KafkaConnectionError,
     ProtocolViolation,
@@ -127,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
 
         async def open_it() -> Connection:
             try:
-                _, protocol = await loop.create_connection(
+                _, protocol = await name_lookup.connect(
                     lambda: cls(loop, client_id),
                     host.strip("[]"),
                     port,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.controller.brokers.failure_detector import Address, Answer, Attempt, FailureDetector, Probe
 from quorate.controller.clock import NEVER
+from quorate.net import name_lookup
 
 if TYPE_CHECKING:
     from quorate.controller.brokers.sessions import Session
@@ -27,10 +28,9 @@ CONNECT_TIMEOUT_S = 1.0
 
 async def attempt(address: Address) -> Attempt:
     """Connects to an address, and closes the connection at once."""
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            transport, _ = await loop.create_connection(asyncio.Protocol, address[0].strip("[]"), address[1])
+            transport, _ = await name_lookup.connect(asyncio.Protocol, address[0].strip("[]"), address[1])
     except ConnectionRefusedError:
         return Attempt(Answer.REFUSED, address)
     except (OSError, ValueError):  # ValueError: the host is no valid name

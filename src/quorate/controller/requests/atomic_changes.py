@@ -54,9 +54,15 @@ class AtomicChanges:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def carry_out(
-        self, prepare: Prepare, respond: Respond, name: str, cause: Attribution, timeout_s: float
+        self,
+        prepare: Prepare,
+        respond: Respond,
+        name: str,
+        cause: Attribution,
+        epoch: int,
+        timeout_s: float,
     ) -> tuple[Any, asyncio.Future[Any] | None]:
-        """Prepares and writes a change. Returns its response and what `respond` returns.
+        """Prepares and writes a change in the term of this epoch. Returns its response and what `respond` returns.
 
         Calls `respond`, before another change is written, with the result, the offset that the response
         depends on, or -1, and whether records were written.
@@ -65,7 +71,6 @@ class AtomicChanges:
             KafkaError: The handler's error; NOT_CONTROLLER if the leadership is lost; REQUEST_TIMED_OUT
                 if the transaction was aborted because it took too long.
         """
-        epoch = self._state.epoch
         limit = asyncio.timeout(None if timeout_s == NEVER else timeout_s)
         try:
             async with limit, self._turn:

@@ -79,7 +79,7 @@ class WriteRequests:
             ):
                 in_steps = self._run_first_steps(ctx, request, context, view)
                 if in_steps is None:
-                    return asyncio.ensure_future(self._carry_out(ctx, request, with_offset))
+                    return asyncio.ensure_future(self._carry_out(ctx, request, epoch, with_offset))
                 result = in_steps
             else:
                 result = write_handler(ctx.api_key)(view, request, context)
@@ -132,8 +132,8 @@ class WriteRequests:
             return result
         return None
 
-    async def _carry_out(self, ctx: RequestContext, request: Request, with_offset: bool) -> Any:
-        """Makes an atomic change of many records."""
+    async def _carry_out(self, ctx: RequestContext, request: Request, epoch: int, with_offset: bool) -> Any:
+        """Makes an atomic change of many records in the term of this epoch."""
         state, handler = self._state, steps_handler(ctx.api_key)
         name, timeout_ms = ApiKey(ctx.api_key).name, getattr(request, "timeout_ms", 0)
         timeout_s = timeout_ms / 1000 if timeout_ms > 0 else NEVER
@@ -153,7 +153,9 @@ class WriteRequests:
             return self._wait(offset, result.response, deadline, name, with_offset)
 
         try:
-            response, future = await self._atomic_changes.carry_out(prepare, respond, name, cause, timeout_s)
+            response, future = await self._atomic_changes.carry_out(
+                prepare, respond, name, cause, epoch, timeout_s
+            )
         except KafkaError as error:
             state.audit.request_failed(ctx, request, error.code)
             raise

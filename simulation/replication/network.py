@@ -225,7 +225,7 @@ class AcceptedConnection:
         if not self._waiting:
             return True
         key = int.from_bytes(data[_PREFIX : _PREFIX + 2], "big", signed=True)
-        return self._dispatcher.may_overlap(key, self._waiting[-1][0].api_key)
+        return self._dispatcher.may_overlap(key, self._waiting[-1][0])
 
     def _handle(self, data: bytes) -> None:
         frame = memoryview(bytearray(data))[_PREFIX:]

@@ -244,7 +244,15 @@ def test_offsets_of_very_many_partitions_are_looked_up_in_several_turns(world, m
     assert [len(topic.partitions) for topic in answer.topics] == [200, 1, 0]
     assert [part.partition_index for part in answer.topics[0].partitions] == list(range(1000, 1200))
     assert answer.topics[1].partitions[0].offset == 3
-    assert counted >= 200
+    assert counted >= 3 * 201
+
+
+def test_very_many_topics_without_partitions_are_answered_in_several_turns(world, monkeypatch):
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    asked = [ListOffsetsRequest.ListOffsetsTopic(name=f"t{number}") for number in range(500)]
+    answer, counted = wait_and_count_turns(world, world.ask(ListOffsetsRequest(topics=asked), 10))
+    assert [topic.name for topic in answer.topics] == [topic.name for topic in asked]
+    assert counted >= 1000
 
 
 def test_a_search_through_very_many_batches_is_made_in_several_turns(world, monkeypatch):

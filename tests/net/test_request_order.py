@@ -15,6 +15,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.net import served
 from tests.net.served import LOOPS, ServedListener, frame, use_loop
@@ -178,6 +179,44 @@ def test_a_large_request_waits_too(run: Callable[..., None]) -> None:
         assert await settled(world) == [1]
         world.fetches[0].set_result(FetchResponse())
         assert await answers(reader, 3) == [1, 2, 3]
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("partitions, started", [(1, [1, 2]), (5000, [1])])
+def test_nothing_overtakes_a_large_commit(
+    run: Callable[..., None], partitions: int, started: list[int]
+) -> None:
+    """It is stored after some turns of the event loop; a small one is stored at once."""
+    make = OffsetCommitRequest.OffsetCommitRequestPartition
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+        name="t", partitions=[make(partition_index=index) for index in range(partitions)]
+    )
+
+    async def test(world: ServedListener) -> None:
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = []
+
+        def commit(context: RequestContext, _: OffsetCommitRequest) -> asyncio.Future[Any]:
+            world.seen.append(context)
+            futures.append(loop.create_future())
+            return futures[-1]
+
+        world.dispatcher.register(ApiKey.OFFSET_COMMIT, commit)
+        reader, writer = await world.raw()
+        for number in (1, 2):
+            topics = [topic] if number == 1 else []
+            writer.write(frame(number, OffsetCommitRequest(group_id="g", topics=topics), 8))
+        while not futures:
+            await asyncio.sleep(0)
+        assert await settled(world) == started
+        futures[0].set_result(OffsetCommitResponse())
+        assert await answers(reader, 1) == [1]
+        while len(futures) < 2:
+            await asyncio.sleep(0)
+        futures[1].set_result(OffsetCommitResponse())
+        assert await answers(reader, 1) == [2]
         writer.close()
 
     run(test)

@@ -272,16 +272,20 @@ class Dispatcher:
         context.client_id = header.client_id
         return request
 
-    def may_overlap(self, api_key: int, earlier: int) -> bool:
-        """Whether a request may start while an earlier one of its connection, of the API `earlier`, is
-        unanswered.
+    def may_overlap(self, api_key: int, earlier: RequestContext) -> bool:
+        """Whether a request may start while an earlier one of its connection is unanswered.
 
         Apache Kafka handles the requests of one connection one after the other: SocketServer mutes a
         connection until the response to its last request is sent. So a response never tells of an older
         state than the response before it. A controller's listener has no such order: a broker forwards the
-        requests of many clients on one connection, and the controller's queue orders them.
+        requests of many clients on one connection, and the controller's queue orders them. A large
+        OffsetCommit begins with several turns of the event loop, in which nothing must overtake it.
         """
-        return self.kind is ListenerKind.CONTROLLER or (api_key == earlier and api_key in OVERLAPPING_APIS)
+        if self.kind is ListenerKind.CONTROLLER:
+            return True
+        if api_key != earlier.api_key or (earlier.is_large and api_key == ApiKey.OFFSET_COMMIT):
+            return False
+        return api_key in OVERLAPPING_APIS
 
     def dispatch(self, context: RequestContext, request: Request) -> Any:
         """Runs the handler of a decoded request. The caller answers its exceptions (see `failure`)."""

@@ -252,10 +252,11 @@ class World:
         await self.service.start()
         await self.loaded()
 
-    def start(self, key: ApiKey, request: Any, version: int) -> Any:
+    def start(self, key: ApiKey, request: Any, version: int, *, is_large: bool = False) -> Any:
         """Encodes and decodes the request, as on the wire, and runs its handler: the response, or
         something to await."""
         ctx = RequestContext(key, version, 1, "client", "PLAINTEXT", client_host="127.0.0.1")
+        ctx.is_large = is_large
         request = type(request).decode(request.encode(version), version)
         return self.service.routes[key](ctx, request)
 
@@ -288,8 +289,8 @@ class World:
         parts: list[Any] = encode_frame(ctx, response)
         return b"".join(parts)
 
-    async def call(self, key: ApiKey, request: Any, version: int) -> Any:
-        answer = self.start(key, request, version)
+    async def call(self, key: ApiKey, request: Any, version: int, *, is_large: bool = False) -> Any:
+        answer = self.start(key, request, version, is_large=is_large)
         if hasattr(answer, "__await__"):
             answer = await asyncio.wait_for(answer, 5)
         return type(answer).decode(answer.encode(version), version)

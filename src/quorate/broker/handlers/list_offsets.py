@@ -48,6 +48,36 @@ _Searched = tuple[str, ListOffsetsRequest.ListOffsetsPartition, Scan]
 _Key = tuple[str, int]
 
 
+class _Asked:
+    """What a request asks for, after all steps of `read`."""
+
+    __slots__ = ("request", "scans", "searched", "twice", "version")
+
+    def __init__(self, request: ListOffsetsRequest, version: int) -> None:
+        self.request = request
+        self.version = version
+        self.twice: set[_Key] = set()
+        """Partitions that the request has more than once."""
+        self.searched: list[_Searched] = []
+        self.scans: dict[_Key, Scan] = {}
+
+    def read(self) -> Iterator[None]:
+        """Reads one partition with each step."""
+        seen: set[_Key] = set()
+        for topic in self.request.topics:
+            for part in topic.partitions:
+                key = (topic.name, part.partition_index)
+                (self.twice if key in seen else seen).add(key)
+                yield
+        for topic in self.request.topics:
+            for part in topic.partitions:
+                key = (topic.name, part.partition_index)
+                if (part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP) and key not in self.twice:
+                    self.searched.append((topic.name, part, self.scans.setdefault(key, Scan())))
+                yield
+            yield
+
+
 class ListOffsetsHandler:
     """Finds offsets by timestamp, including the special timestamps."""
 
@@ -58,52 +88,54 @@ class ListOffsetsHandler:
         self._rounds = Rounds(AT_ONCE)
 
     def __call__(self, context: RequestContext, request: ListOffsetsRequest) -> Any:
-        version = context.api_version
-        seen: set[tuple[str, int]] = set()
-        twice: set[tuple[str, int]] = set()
-        for topic in request.topics:
-            for part in topic.partitions:
-                key = (topic.name, part.partition_index)
-                (twice if key in seen else seen).add(key)
-        scans: dict[_Key, Scan] = {}
-        answers = (
-            self._answer(
-                request, version, topic.name, part, (topic.name, part.partition_index) in twice, scans
-            )
-            for topic in request.topics
-            for part in topic.partitions
-        )
         count = sum([len(topic.partitions) for topic in request.topics])
-        searched = [
-            (topic.name, part, scans.setdefault((topic.name, part.partition_index), Scan()))
-            for topic in request.topics
-            for part in topic.partitions
-            if (part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP)
-            and (topic.name, part.partition_index) not in twice
-        ]
-        cold = list(chain.from_iterable(map(self._cold_regions, searched[:AT_ONCE])))
-        if cold or len(searched) > AT_ONCE or any(scan.is_long for _, _, scan in searched):
-            return self._answer_searched(request, count, searched, answers)
-        return self._rounds.answer(count, answers, lambda some: self._response(request, some))
+        asked = _Asked(request, context.api_version)
+        if count + len(request.topics) > AT_ONCE:
+            return self._answer_many(asked, count)
+        for _ in asked.read():
+            pass
+        cold = list(chain.from_iterable(map(self._cold_regions, asked.searched)))
+        if cold or any(scan.is_long for _, _, scan in asked.searched):
+            return self._answer_searched(asked, count)
+        return _response(request, list(self._answers(asked)))
 
-    async def _answer_searched(
-        self, request: ListOffsetsRequest, count: int, searched: list[_Searched], answers: Iterator[Answer]
-    ) -> ListOffsetsResponse:
+    async def _answer_many(self, asked: _Asked, count: int) -> ListOffsetsResponse:
+        """Answers a request about many partitions in several turns of the event loop."""
+        await self._rounds.collect(asked.read())
+        if asked.searched:
+            return await self._answer_searched(asked, count)
+        return await self._answer_in_turns(asked)
+
+    async def _answer_searched(self, asked: _Asked, count: int) -> ListOffsetsResponse:
         """Makes long searches in slices, and loads what they need into the page cache in a thread. Then
         answers."""
         rounds = slices = 0
         while rounds < READ_AHEAD_ROUNDS:
-            cold = list(chain.from_iterable(await self._rounds.collect(self._scan(searched))))
+            cold = list(chain.from_iterable(await self._rounds.collect(self._scan(asked.searched))))
             if not cold:
                 break
             try:
                 await self._services.loop.run_in_executor(None, touch, cold)
             except (OSError, EOFError):
                 break  # the search raises the error again
-            before, slices = slices, sum([scan.slices for _, _, scan in searched])
+            before, slices = slices, sum([scan.slices for _, _, scan in asked.searched])
             rounds = rounds + 1 if slices == before else 0
-        response = self._rounds.answer(count, answers, lambda some: self._response(request, some))
-        return response if isinstance(response, ListOffsetsResponse) else await response
+        if count > AT_ONCE:
+            return await self._answer_in_turns(asked)
+        return _response(asked.request, list(self._answers(asked)))
+
+    async def _answer_in_turns(self, asked: _Asked) -> ListOffsetsResponse:
+        answers = await self._rounds.collect(self._answers(asked))
+        response = ListOffsetsResponse()
+        await self._rounds.collect(_responding(asked.request, answers, response))
+        return response
+
+    def _answers(self, asked: _Asked) -> Iterator[Answer]:
+        """The answers about all partitions of a request, in their order."""
+        for topic in asked.request.topics:
+            for part in topic.partitions:
+                is_duplicate = (topic.name, part.partition_index) in asked.twice
+                yield self._answer(asked, topic.name, part, is_duplicate)
 
     def _scan(self, searched: list[_Searched]) -> Iterator[list[ReadAhead]]:
         """Continues each search until the next regions that the page cache does not have, or to its end.
@@ -128,35 +160,22 @@ class ListOffsetsHandler:
         except (OSError, KafkaError):
             return []  # the search raises the error again and handles it
 
-    @staticmethod
-    def _response(request: ListOffsetsRequest, answers: list[Answer]) -> ListOffsetsResponse:
-        rest = iter(answers)
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsResponse.ListOffsetsTopicResponse(
-                    name=topic.name, partitions=list(islice(rest, len(topic.partitions)))
-                )
-                for topic in request.topics
-            ]
-        )
-
     def _answer(
         self,
-        request: ListOffsetsRequest,
-        version: int,
+        asked: _Asked,
         topic: str,
         part: ListOffsetsRequest.ListOffsetsPartition,
         is_duplicate: bool,
-        scans: dict[_Key, Scan],
     ) -> Answer:
+        version = asked.version
         answer = Answer(partition_index=part.partition_index)
         try:
             if is_duplicate:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             if part.timestamp < 0 and _SINCE.get(part.timestamp, version + 1) > version:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            scan = scans.get((topic, part.partition_index))
-            self._lookup(request, version, topic, part, answer, scan)
+            scan = asked.scans.get((topic, part.partition_index))
+            self._lookup(asked.request, version, topic, part, answer, scan)
         except KafkaError as error:
             self._services.replicas.handle_storage_failure(error)
             code = error.code
@@ -212,6 +231,27 @@ class ListOffsetsHandler:
                 f"The high watermark {log.high_watermark} of {partition.topic}-{partition.partition} lags "
                 f"behind the start of this leader epoch, {start}.",
             )
+
+
+def _response(request: ListOffsetsRequest, answers: list[Answer]) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    for _ in _responding(request, answers, response):
+        pass
+    return response
+
+
+def _responding(
+    request: ListOffsetsRequest, answers: list[Answer], response: ListOffsetsResponse
+) -> Iterator[None]:
+    """Fills the response with the answers about all partitions, one topic with each step."""
+    rest = iter(answers)
+    for topic in request.topics:
+        response.topics.append(
+            ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name, partitions=list(islice(rest, len(topic.partitions)))
+            )
+        )
+        yield
 
 
 def _search(log: PartitionLog, timestamp: int, scan: Scan | None) -> tuple[int, int, int] | None:

@@ -192,7 +192,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         is_small = len(frame) <= INLINE_BYTES
         if self._pending:
             (key,) = _KEY.unpack_from(frame)
-            if not self._dispatcher.may_overlap(key, self._pending[-1].context.api_key):
+            if not self._dispatcher.may_overlap(key, self._pending[-1].context):
                 self._reader.put_back(frame)
                 return False
         elif is_small:

@@ -53,7 +53,7 @@ TOMBSTONE_COST = 40
 """The share of DELETION_SLICE that a deleted offset takes: its record is encoded, replayed and appended."""
 
 STEP = 20
-"""Offsets that one step of a large OffsetFetch reads."""
+"""Offsets that one step of a large request handles."""
 
 _NO_OFFSETS: Map[PartitionKey, OffsetAndMetadata] = Map()
 
@@ -471,18 +471,29 @@ def least_batch_bytes(request: OffsetCommitRequest) -> int:
 
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The response to an OffsetCommit with the same error for all partitions."""
-    return OffsetCommitResponse(
-        topics=[
+    response = OffsetCommitResponse()
+    for _ in failing_commit(request, code, response):
+        pass
+    return response
+
+
+def failing_commit(
+    request: OffsetCommitRequest, code: ErrorCode, response: OffsetCommitResponse
+) -> Iterator[None]:
+    """Fills the response of `commit_error`, a few partitions with each step."""
+    for topic in request.topics:
+        answers: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
+        response.topics.append(
             OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
-                    for partition in topic.partitions
-                ],
+                name=topic.name, topic_id=topic.topic_id, partitions=answers
             )
-            for topic in request.topics
-        ]
-    )
+        )
+        for partition in topic.partitions:
+            answers.append(
+                OffsetCommitResponse.OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=code
+                )
+            )
+            if not len(answers) % STEP:
+                yield
+        yield

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.coordinators.context import Answer
 from quorate.broker.coordinators.group.model import Caller, ShardState, offsets_differ
-from quorate.broker.coordinators.group.offset_metadata_manager import commit_error
+from quorate.broker.coordinators.group.offset_metadata_manager import STEP, commit_error, failing_commit
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
@@ -89,20 +90,66 @@ class OffsetRequests:
         """Stores offsets of existing partitions. The order of topics in the response is undefined, as in
         Kafka."""
         by_id = ctx.api_version >= TOPIC_ID_VERSION
-        known, refused = [], []
+        known: list[Any] = []
+        refused: list[Any] = []
+        splitting = self._split_commit(request, by_id, known, refused)
+        if ctx.is_large:
+            return self._commit_in_turns(ctx, request, splitting, known, refused)
+        _run(splitting)
+        if not known:
+            return merge(refused, OffsetCommitResponse(), by_id)
+        request.topics = known
+        return respond(
+            self._commit(request, ctx.api_version),
+            partial(merge, refused, by_id=by_id),
+            lambda e: merge(refused, commit_error(request, e.code), by_id),
+        )
+
+    async def _commit_in_turns(
+        self,
+        ctx: RequestContext,
+        request: Any,
+        splitting: Iterator[None],
+        known: list[Any],
+        refused: list[Any],
+    ) -> OffsetCommitResponse:
+        """Does the same for very many partitions in several turns of the event loop. What is stored is one
+        batch. The next request of the connection waits for the response (`Dispatcher.may_overlap`)."""
+        await self._rounds.collect(splitting)
+        request.topics = known
+        response = OffsetCommitResponse()
+        if known:
+            try:
+                response = await self._commit(request, ctx.api_version)
+            except KafkaError as error:
+                await self._rounds.collect(failing_commit(request, error.code, response))
+        by_id = ctx.api_version >= TOPIC_ID_VERSION
+        await self._rounds.collect(merging(refused, response, by_id))
+        return response
+
+    def _split_commit(
+        self, request: Any, by_id: bool, known: list[Any], refused: list[Any]
+    ) -> Iterator[None]:
+        """Fills `known` with the partitions of a request that exist, and `refused` with the answers of the
+        others."""
         for topic in request.topics:
             if by_id:
                 name, topic_id = self._metadata.topic_name(topic.topic_id) or "", topic.topic_id
             else:
                 name, topic_id = topic.name, self._metadata.topic_id(topic.name)
-            existing, missing = self._split(name, topic.partitions)
-            if missing:
-                unknown_id = by_id and not name
-                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                answers = [
+            unknown_id = by_id and not name
+            code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            existing: list[Any] = []
+            answers: list[Any] = []
+            for begin in range(0, len(topic.partitions), STEP):
+                some, missing = self._split(name, topic.partitions[begin : begin + STEP])
+                existing += some
+                answers += [
                     OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code)
                     for p in missing
                 ]
+                yield
+            if answers:
                 refused.append(
                     OffsetCommitResponse.OffsetCommitResponseTopic(
                         name=name, topic_id=topic_id, partitions=answers
@@ -114,10 +161,11 @@ class OffsetRequests:
                         name=name, topic_id=topic_id, partitions=existing
                     )
                 )
-        if not known:
-            return merge(refused, OffsetCommitResponse(), by_id)
-        request.topics = known
-        caller = Caller(ctx.api_version)
+            yield
+
+    def _commit(self, request: Any, api_version: int) -> Answer:
+        """Stores the offsets of a request as one batch."""
+        caller = Caller(api_version)
         partition = self._partition_for(request.group_id)
 
         def commit(shard: GroupCoordinatorShard, token: Token, at: StepTime) -> CoordinatorResult:
@@ -126,13 +174,7 @@ class OffsetRequests:
             shard.counts.offset_commits += len(result.records)
             return result
 
-        answer = self._runtime.write(partition, commit)
-
-        return respond(
-            answer,
-            partial(merge, refused, by_id=by_id),
-            lambda e: merge(refused, commit_error(request, e.code), by_id),
-        )
+        return self._runtime.write(partition, commit)
 
     def _split(self, topic: str, partitions: list[Any]) -> tuple[list[Any], list[int]]:
         """Returns (partitions of a request that exist, indexes of those that do not)."""
@@ -166,7 +208,9 @@ class OffsetRequests:
             if time.monotonic() > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = time.monotonic() + TURN_S
-            unknown = self._resolve_ids(group) if ctx.api_version >= TOPIC_ID_VERSION else []
+            unknown: list[Any] = []
+            if ctx.api_version >= TOPIC_ID_VERSION and group.topics is not None:
+                await self._carry_out(group, self._resolve_ids(group, unknown))
             pending.append((group, unknown, self._fetch_group(group, request.require_stable)))
         fetched = []
         for group, unknown, answer in pending:
@@ -184,7 +228,10 @@ class OffsetRequests:
                     result.topics += unknown
                 fetched.append(result)
             except KafkaError as error:
-                fetched.append(fetch_error(group, fetch_code(error.code), ctx.api_version))
+                failed = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id)
+                code = fetch_code(error.code)
+                await self._carry_out(group, failing_fetch(group, code, ctx.api_version, failed))
+                fetched.append(failed)
         if ctx.api_version >= MULTI_GROUP_VERSION:
             return OffsetFetchResponse(groups=fetched)
         only = fetched[0]
@@ -194,22 +241,28 @@ class OffsetRequests:
         if count > AT_ONCE:
             await self._rounds.collect(conversion)
         else:
-            for _ in conversion:
-                pass
+            _run(conversion)
         return old
 
-    def _resolve_ids(self, group: Any) -> list[OffsetFetchResponse.OffsetFetchResponseTopics]:
-        """Fills the names of the topics of a group, removes those with unknown ids from it, and returns
-        the responses for these."""
-        if group.topics is None:
-            return []
-        unknown: list[Any] = []
+    async def _carry_out(self, group: Any, steps: Iterator[None]) -> None:
+        """Runs steps about the partitions of a group, in several turns of the event loop if there are many."""
+        if _is_large(group):
+            await self._rounds.collect(steps)
+        else:
+            _run(steps)
+
+    def _resolve_ids(self, group: Any, unknown: list[Any]) -> Iterator[None]:
+        """Fills the names of the topics of a group, removes those with unknown ids from it, and adds the
+        responses for these to `unknown`."""
         known: list[Any] = []
         for topic in group.topics:
             topic.name = self._metadata.topic_name(topic.topic_id) or ""
-            (known if topic.name else unknown).append(topic)
+            if topic.name:
+                known.append(topic)
+            else:
+                yield from _failing_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID, unknown)
+            yield
         group.topics = known
-        return [_topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
 
     def _add_ids(self, result: OffsetFetchResponse.OffsetFetchResponseGroup) -> None:
         """Fills the ids of topics that the coordinator knows by name, and removes topics that no longer
@@ -294,10 +347,9 @@ class OffsetRequests:
         """Transactions are not supported yet. Clients treat the error of the partitions as final."""
         response = txn_offset_commit.TxnOffsetCommitResponse()
         refusal = _refuse_transaction(request, response)
-        if sum([len(topic.partitions) for topic in request.topics]) > AT_ONCE:
+        if sum([len(topic.partitions) for topic in request.topics]) + len(request.topics) > AT_ONCE:
             return self._filled(refusal, response)
-        for _ in refusal:
-            pass
+        _run(refusal)
         return response
 
     async def _filled(self, steps: Iterator[None], response: Any) -> Any:
@@ -375,15 +427,21 @@ def merge(refused: list[Any], response: Any, by_id: bool = False) -> Any:
     """Adds the topics that the coordinator did not get to its response. Topics of the same name or id are
     joined, also those that the request has twice, but only if a topic was refused: as Kafka's response
     builders do."""
+    _run(merging(refused, response, by_id))
+    return response
+
+
+def merging(refused: list[Any], response: Any, by_id: bool) -> Iterator[None]:
+    """The steps of `merge`."""
     if not refused:
-        return response
+        return
     joined: dict[str | bytes, Any] = {}
-    for topic in (*refused, *response.topics):
+    for topic in chain(refused, response.topics):
         same = joined.setdefault(topic.topic_id if by_id else topic.name, topic)
         if same is not topic:
             same.partitions += topic.partitions
+        yield
     response.topics = list(joined.values())
-    return response
 
 
 def fetch_code(code: ErrorCode) -> ErrorCode:
@@ -398,21 +456,25 @@ def fetch_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-def fetch_error(group: Any, code: ErrorCode, api_version: int) -> Any:
-    """The response for a failed group. Before version 2 only partitions have an error code."""
+def failing_fetch(group: Any, code: ErrorCode, api_version: int, response: Any) -> Iterator[None]:
+    """Fills the response for a failed group. Before version 2 only partitions have an error code."""
     if api_version >= 2:
-        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
-    return OffsetFetchResponse.OffsetFetchResponseGroup(
-        group_id=group.group_id,
-        topics=[_topic_error(topic, code) for topic in group.topics or ()],
+        response.error_code = code
+        return
+    for topic in group.topics or ():
+        yield from _failing_topic(topic, code, response.topics)
+
+
+def _failing_topic(topic: Any, code: ErrorCode, topics: list[Any]) -> Iterator[None]:
+    """Adds the response for a failed topic of an OffsetFetch."""
+    answers: list[Any] = []
+    topics.append(
+        OffsetFetchResponse.OffsetFetchResponseTopics(
+            name=topic.name, topic_id=topic.topic_id, partitions=answers
+        )
     )
-
-
-def _topic_error(topic: Any, code: ErrorCode) -> OffsetFetchResponse.OffsetFetchResponseTopics:
-    return OffsetFetchResponse.OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
+    for index in topic.partition_indexes:
+        answers.append(
             OffsetFetchResponse.OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=-1,
@@ -420,6 +482,12 @@ def _topic_error(topic: Any, code: ErrorCode) -> OffsetFetchResponse.OffsetFetch
                 metadata="",
                 error_code=code,
             )
-            for index in topic.partition_indexes
-        ],
-    )
+        )
+        if not len(answers) % STEP:
+            yield
+
+
+def _run(steps: Iterator[None]) -> None:
+    """Runs all steps now."""
+    for _ in steps:
+        pass

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from quorate import __version__
 from quorate.lazy import lazy_module
-from quorate.net import name_lookup
 from quorate.net.errors import (
     KafkaConnectionError,
     ProtocolViolation,
@@ -30,9 +29,11 @@ from quorate.protocol.file_region import FileRegion
 from quorate.protocol.schema import Request, Response
 
 if TYPE_CHECKING:
+    from quorate.net import name_lookup
     from quorate.protocol.messages import api_versions
-else:
-    api_versions = lazy_module("quorate.protocol.messages.api_versions")  # not needed until one connects
+else:  # not needed until one connects
+    name_lookup = lazy_module("quorate.net.name_lookup")
+    api_versions = lazy_module("quorate.protocol.messages.api_versions")
 
 logger = logging.getLogger(__name__)
 

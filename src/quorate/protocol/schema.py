@@ -191,15 +191,15 @@ class Message(Struct):
         unstable_last: bool = False,
     ) -> None:
         super().__init_subclass__()
-        if versions is None:  # Request, Response, Data
+        cls._decoders = {}
+        cls._encoders = {}
+        if versions is None:  # Request, Response, Data, or a message that is kept in another form
             return
         cls.KEY = key
         cls.MIN_VERSION, cls.MAX_VERSION = parse_range(versions)
         cls.FLEXIBLE = parse_range(flexible)
         cls.LISTENERS = frozenset(listeners)
         cls.UNSTABLE_LAST = unstable_last
-        cls._decoders = {}
-        cls._encoders = {}
 
     @classmethod
     def struct_class(cls, name: str) -> type[Struct]:

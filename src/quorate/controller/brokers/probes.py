@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.controller.brokers.failure_detector import Address, Answer, Attempt, FailureDetector, Probe
 from quorate.controller.clock import NEVER
-from quorate.net import name_lookup
+from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
     from quorate.controller.brokers.sessions import Session
     from quorate.controller.clock import Clock
     from quorate.metadata.image.cluster import BrokerRegistration
+    from quorate.net import name_lookup
+else:  # not needed until one connects
+    name_lookup = lazy_module("quorate.net.name_lookup")
 
 logger = logging.getLogger(__name__)
 

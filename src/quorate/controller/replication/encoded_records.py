@@ -11,7 +11,7 @@ from typing import Any
 from quorate.controller.changes.record_versions import version_of
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.records import PartitionChangeRecord
-from quorate.protocol.schema import Data
+from quorate.protocol.schema import Data, FieldSpec
 
 
 class EncodedPartitionChange(PartitionChangeRecord):
@@ -19,6 +19,11 @@ class EncodedPartitionChange(PartitionChangeRecord):
 
     value: bytes = b""
     """The value of the record in a batch: frame and body."""
+
+    @classmethod
+    def fields(cls) -> tuple[FieldSpec, ...]:
+        """Those of a PartitionChangeRecord: `value` is not a field of the message."""
+        return PartitionChangeRecord.fields()
 
     def __getattr__(self, name: str) -> Any:
         """Decodes the record. Called for a field that has no value yet."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.controller.changes.attribution import Attribution
 from quorate.controller.changes.batched_change import ChangeSteps
-from quorate.controller.changes.record_versions import version_of
 from quorate.controller.clock import NEVER
 from quorate.controller.context import Result
+from quorate.controller.replication.encoded_records import value_of
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -135,7 +135,7 @@ class AtomicChanges:
                 records = next(steps)
             except StopIteration as end:
                 return values, end.value
-            values += [encode_record(record, version_of(record, level)) for record in records]
+            values += [value_of(record, level) for record in records]
             await self._turn_of_others(epoch)
 
     async def _rechecked(self, result: Result[Any], epoch: int) -> bool:

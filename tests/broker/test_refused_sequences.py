@@ -177,5 +177,5 @@ def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
     """A client may send 32 KiB as a name."""
     refused = refused_sequences.RefusedSequences(lambda: 0.0)
     for name in ("t" * 249, "t" * 250):
-        refused.note(name, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        refused.remember(name, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     assert len(refused) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS
+from quorate.controller.changes.batched_change import STEP_ITEMS
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
 from quorate.controller.handlers.acls import STEP_COMPARISONS
 from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
@@ -31,7 +31,7 @@ from .support import Cluster, Harness
 from .test_envelope import envelope, opened
 
 STEPS = 10
-COUNT = STEPS * STEP_PARTITIONS
+COUNT = STEPS * STEP_ITEMS
 TOPIC = 2
 
 

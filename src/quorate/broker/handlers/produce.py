@@ -360,7 +360,7 @@ class ProduceHandler:
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         self._services.replicas.stats.produce_failed(name, len(records or b""), code)
         topic = topic_id if name is None else name
-        self._refused_sequences.note(topic, part.index, records, code, context.connection)
+        self._refused_sequences.remember(topic, part.index, records, code, context.connection)
         self._failed(context, answer, name, part, error)
 
     def _failed(

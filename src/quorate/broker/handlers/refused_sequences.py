@@ -70,7 +70,7 @@ class RefusedSequences:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def note(
+    def remember(
         self,
         topic: str | bytes,
         partition: int,

@@ -16,7 +16,7 @@ from quorate.protocol.schema import Data
 R = TypeVar("R")
 T = TypeVar("T")
 
-STEP_PARTITIONS = 200
+STEP_ITEMS = 200
 """The partitions, topics or other items of one step of a preparation, which takes one to two milliseconds."""
 
 ChangeSteps = Generator[list[Data], None, R]
@@ -33,7 +33,7 @@ class HasRecords(Protocol):
 RecordsT = TypeVar("RecordsT", bound=HasRecords)
 
 
-def parts_of(items: list[T], size: int = STEP_PARTITIONS) -> Iterator[list[T]]:
+def parts_of(items: list[T], size: int = STEP_ITEMS) -> Iterator[list[T]]:
     """The items in parts, each for one step."""
     return (items[start : start + size] for start in range(0, len(items), size))
 

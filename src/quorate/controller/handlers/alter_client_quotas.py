@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View, bounded, recheck_in_one_step
 from quorate.metadata.image.small_images import QuotaEntity
 from quorate.metadata.records import ClientQuotaRecord
@@ -47,7 +47,7 @@ def alter_client_quotas_in_steps(
     records: list[Data] = []
     seen: set[QuotaEntity] = set()
     for number, entry in enumerate(request.entries):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         answer = AlterClientQuotasResponse.EntryData(
             error_message=None,

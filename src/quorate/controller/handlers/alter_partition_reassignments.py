@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for
@@ -58,12 +58,12 @@ def alter_partition_reassignments_in_steps(
         answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
         response.responses.append(answer)
         visited += 1  # a topic counts too, since it may have no partitions
-        if not visited % STEP_PARTITIONS:
+        if not visited % STEP_ITEMS:
             yield records
             records = []
         for wanted in wanted_topic.partitions:
             visited += 1
-            if not visited % STEP_PARTITIONS:
+            if not visited % STEP_ITEMS:
                 yield records
                 records = []
             result = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
@@ -99,7 +99,7 @@ def alter_partition_reassignments_in_steps(
                 current.partitions.entry(partition_id) is not before[name].partitions.entry(partition_id)
             ):
                 return False
-            if not index % STEP_PARTITIONS:
+            if not index % STEP_ITEMS:
                 yield
         return True
 

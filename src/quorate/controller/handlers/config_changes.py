@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
 from quorate.controller.context import MIN_ISR, Recheck, View, check_record_count
 from quorate.controller.handlers.config_rules import (
@@ -87,10 +87,10 @@ def alter_resources(
     there are too many records for one batch.
     """
     repeated: Counter[tuple[int, str]] = Counter()
-    for start in range(0, len(resources), STEP_PARTITIONS):
+    for start in range(0, len(resources), STEP_ITEMS):
         if start:
             yield []
-        part = resources[start : start + STEP_PARTITIONS]
+        part = resources[start : start + STEP_ITEMS]
         repeated.update((resource.resource_type, resource.resource_name) for resource in part)
     answers: dict[tuple[int, str], A] = {}
     altered: list[tuple[int, str]] = []
@@ -98,7 +98,7 @@ def alter_resources(
     cleared: list[Data] = []  # Kafka's order: the ELR is cleared after all configurations are written
     written = 0
     for index, resource in enumerate(resources, 1):
-        if not index % STEP_PARTITIONS:
+        if not index % STEP_ITEMS:
             yield records
             records = []
         key = (resource.resource_type, resource.resource_name)
@@ -131,7 +131,7 @@ def alter_resources(
         for index, (resource_type, name) in enumerate(altered):
             if resource_type == ConfigResourceType.TOPIC and name not in newer.image.topics.by_name:
                 return False
-            if not index % STEP_PARTITIONS:
+            if not index % STEP_ITEMS:
                 yield
         return True
 

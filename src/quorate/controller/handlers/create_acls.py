@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View, bounded, recheck_in_one_step
 from quorate.controller.handlers.acls import (
     OPERATIONS,
@@ -37,7 +37,7 @@ def create_acls_in_steps(
     existing = {acl_identity(acl) for acl in view.image.acls.by_id.values() if acl.resource_name in names}
     records: list[Data] = []
     for number, creation in enumerate(request.creations):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         answer = CreateAclsResponse.AclCreationResult(error_message=None)
         response.results.append(answer)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.new_partitions import (
     Assignment,
@@ -62,7 +62,7 @@ def create_partitions_in_steps(
     records: list[Data] = []  # those that the next step yields
     grown: list[TopicImage] = []
     for number, wanted in enumerate(request.topics):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield records
             records = []
         if wanted.name in repeated:
@@ -80,10 +80,10 @@ def create_partitions_in_steps(
         if request.validate_only:
             continue
         present = len(topic.partitions)
-        for start in range(0, len(assignments), STEP_PARTITIONS):
-            new = assignments[start : start + STEP_PARTITIONS]
+        for start in range(0, len(assignments), STEP_ITEMS):
+            new = assignments[start : start + STEP_ITEMS]
             records += new_partition_records(view, topic.id, present + start, new)
-            if len(records) >= STEP_PARTITIONS:
+            if len(records) >= STEP_ITEMS:
                 yield records
                 records = []
     yield records
@@ -96,7 +96,7 @@ def create_partitions_in_steps(
             current = newer.image.topics.by_id.get(topic.id)
             if current is None or _shape(current) != _shape(topic):
                 return False
-            if not index % STEP_PARTITIONS:
+            if not index % STEP_ITEMS:
                 yield
         return True
 
@@ -157,6 +157,6 @@ def _assignments(
     assignments: list[Assignment] = []
     for index, assignment in enumerate(wanted.assignments):
         assignments.append(manual_assignment(view, assignment.broker_ids, factor, present + index))
-        if not len(assignments) % STEP_PARTITIONS:
+        if not len(assignments) % STEP_ITEMS:
             yield []
     return assignments

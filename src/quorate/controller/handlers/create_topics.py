@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn
 from quorate.controller.config_schema import Entry
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.handlers.config_changes import Operation, altered_config_records
@@ -59,7 +59,7 @@ def create_topics_in_steps(
     response = CreateTopicsResponse()
     prohibited: list[TopicResult] = []
     for index, topic in enumerate(request.topics, 1):
-        if not index % STEP_PARTITIONS:
+        if not index % STEP_ITEMS:
             yield records
             records = []
         name = topic.name
@@ -95,10 +95,10 @@ def create_topics_in_steps(
         if request.validate_only:
             continue
         records += new.head
-        for start in range(0, len(new.assignments), STEP_PARTITIONS):
-            part = new.assignments[start : start + STEP_PARTITIONS]
+        for start in range(0, len(new.assignments), STEP_ITEMS):
+            part = new.assignments[start : start + STEP_ITEMS]
             records += new_partition_records(view, new.id, start, part)
-            if len(records) >= STEP_PARTITIONS:
+            if len(records) >= STEP_ITEMS:
                 yield records
                 records = []
     yield records
@@ -116,7 +116,7 @@ def create_topics_in_steps(
         for index, name in enumerate(created):
             if name in newer.image.topics.by_name or collisions.find(name) is not None:
                 return False
-            if not index % STEP_PARTITIONS:
+            if not index % STEP_ITEMS:
                 yield
         return True
 
@@ -260,7 +260,7 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> ChangeStep
             )
         found[index] = manual_assignment(view, assignment.broker_ids, factor, index)
         factor = len(assignment.broker_ids)
-        if not len(found) % STEP_PARTITIONS:
+        if not len(found) % STEP_ITEMS:
             yield []
     if any(index not in found for index in range(len(found))):
         raise KafkaError(

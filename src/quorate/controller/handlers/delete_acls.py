@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
 from quorate.controller.context import Context, Result, View, recheck_in_one_step
 from quorate.controller.handlers.acls import AclFilter, AclIndex, require_authorizer
@@ -31,7 +31,7 @@ def delete_acls_in_steps(
     removed: dict[bytes, Data] = {}
     reported = 0
     for number, asked in enumerate(request.filters):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         wanted = AclFilter(
             asked.resource_type_filter,

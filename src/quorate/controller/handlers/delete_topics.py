@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.metadata.records import RemoveTopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -49,7 +49,7 @@ def delete_topics_in_steps(
     names: list[str] = list(request.topic_names)
     ids: list[bytes] = []
     for number, state in enumerate(request.topics):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         if state.name is None and state.topic_id == ZERO_UUID:
             answer(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -68,7 +68,7 @@ def delete_topics_in_steps(
     for topic_id in sorted(repeated_ids):
         answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
     for number, topic_id in enumerate(ids):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         if topic_id in repeated_ids:
             continue
@@ -77,7 +77,7 @@ def delete_topics_in_steps(
         else:
             answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     for number, (name, count) in enumerate(Counter(names).items()):
-        if number and not number % STEP_PARTITIONS:
+        if number and not number % STEP_ITEMS:
             yield []
         if count > 1:
             answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -111,7 +111,7 @@ def delete_topics_in_steps(
         for number, topic_id in enumerate(wanted):
             if topic_id not in newer.image.topics.by_id:
                 return False
-            if not number % STEP_PARTITIONS:
+            if not number % STEP_ITEMS:
                 yield
         return True
 

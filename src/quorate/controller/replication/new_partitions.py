@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.controller.changes.batched_change import STEP_PARTITIONS, ChangeSteps
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps
 from quorate.controller.context import Context, View
 from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
 from quorate.metadata.records import PartitionRecord
@@ -112,7 +112,7 @@ def placed_assignments(
                 remedy=view.broker_states(),
             )
         assignments.append((tuple(replicas), isr))
-        if not len(assignments) % STEP_PARTITIONS:
+        if not len(assignments) % STEP_ITEMS:
             yield []
     return assignments
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
 
 STEPS_AT_ONCE = 2
-"""The steps of an atomic change that are run at once. A request of fewer than STEP_PARTITIONS partitions
+"""The steps of an atomic change that are run at once. A request of fewer than STEP_ITEMS partitions
 takes no more."""
 
 

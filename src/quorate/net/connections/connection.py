@@ -52,10 +52,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = self._input_ended = self._decoding = self._held = self._closing = False
-        self._slice_started = 0.0
         self._resuming = False
         self.requests = 0
-        self._frame_started_at = self._last_active = 0.0
+        self._slice_started = self._frame_started_at = self._last_active = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
         self.peer_host = self.id = ""
         self.peer_port = 0

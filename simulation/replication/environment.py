@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 from quorate.log.directories import manager
-from quorate.net import channel
+from quorate.net import channel, name_lookup
 from simulation.checker.invariants import InvariantError
 from simulation.nodes.environment import WALL_MS
 from simulation.nodes.loop import CALLBACK_OWNER, CallbackOwner
@@ -29,6 +29,11 @@ from simulation.replication.config import ReplicationConfig, Span
 from simulation.replication.files import BrokerFilesystem, VirtualScheduler, remove_tree
 from simulation.replication.network import NetworkLoop
 from simulation.seeds import naming_violations
+
+
+async def _itself(host: str) -> list[str]:
+    """The addresses of a host: the simulated network knows hosts by their names."""
+    return [host]
 
 
 class Environment:
@@ -91,6 +96,7 @@ class Environment:
             stack.enter_context(mock.patch.object(secrets, "randbelow", chance.randrange))
             seeded = SimpleNamespace(Random=lambda: random.Random(chance.getrandbits(32)))
             stack.enter_context(mock.patch.object(channel, "random", seeded))
+            stack.enter_context(mock.patch.object(name_lookup, "addresses_of", _itself))
             stack.enter_context(mock.patch.object(manager, "BackgroundScheduler", VirtualScheduler))
             stack.enter_context(self.loop.running())
             stack.enter_context(self.violation_context())

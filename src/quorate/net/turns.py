@@ -29,6 +29,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def run_steps(steps: Iterator[None]) -> None:
+    """Runs all steps in this turn of the event loop, as `Rounds.collect` does in several."""
+    for _ in steps:
+        pass
+
+
 class Rounds:
     """Divides requests about very many elements into slices, of which one runs in each turn of the event
     loop. Concurrent requests take turns."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.replication.partition import Partition
 from quorate.log.partition.timestamp_search import Scan
-from quorate.net.turns import Rounds
+from quorate.net.turns import Rounds, run_steps
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.file_region import READ_AHEAD_ROUNDS, touch
@@ -92,8 +92,7 @@ class ListOffsetsHandler:
         asked = _Asked(request, context.api_version)
         if count + len(request.topics) > AT_ONCE:
             return self._answer_many(asked, count)
-        for _ in asked.read():
-            pass
+        run_steps(asked.read())
         cold = list(chain.from_iterable(map(self._cold_regions, asked.searched)))
         if cold or any(scan.is_long for _, _, scan in asked.searched):
             return self._answer_searched(asked, count)
@@ -235,8 +234,7 @@ class ListOffsetsHandler:
 
 def _response(request: ListOffsetsRequest, answers: list[Answer]) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
-    for _ in _responding(request, answers, response):
-        pass
+    run_steps(_responding(request, answers, response))
     return response
 
 

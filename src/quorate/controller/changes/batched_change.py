@@ -7,7 +7,7 @@ transaction if it is too large for that.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from quorate.dataclass import dataclass
@@ -36,6 +36,16 @@ RecordsT = TypeVar("RecordsT", bound=HasRecords)
 def parts_of(items: list[T], size: int = STEP_ITEMS) -> Iterator[list[T]]:
     """The items in parts, each for one step."""
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def all_hold(items: Iterable[T], holds: Callable[[T], bool]) -> Generator[None, None, bool]:
+    """Whether `holds` is true of all items. Looks at STEP_ITEMS of them in each step."""
+    for number, item in enumerate(items):
+        if not holds(item):
+            return False
+        if not number % STEP_ITEMS:
+            yield
+    return True
 
 
 def in_one_turn(steps: ChangeSteps[RecordsT]) -> RecordsT:

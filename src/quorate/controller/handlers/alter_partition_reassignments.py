@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, all_hold, in_one_turn
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.replication.new_partitions import check_manual_replicas
 from quorate.controller.replication.partition_change import Election, partition_change_for
@@ -93,15 +93,15 @@ def alter_partition_reassignments_in_steps(
         """Whether the brokers and the partitions are the same."""
         if not newer.has_same_brokers_and_settings(view):
             return False
-        for index, (name, partition_id) in enumerate(changed):
+
+        def is_same(place: tuple[str, int]) -> bool:
+            name, partition_id = place
             current = newer.image.topics.by_name.get(name)
-            if current is None or (
-                current.partitions.entry(partition_id) is not before[name].partitions.entry(partition_id)
-            ):
-                return False
-            if not index % STEP_ITEMS:
-                yield
-        return True
+            return current is not None and (
+                current.partitions.entry(partition_id) is before[name].partitions.entry(partition_id)
+            )
+
+        return (yield from all_hold(changed, is_same))
 
     return Result(response, recheck=recheck)
 

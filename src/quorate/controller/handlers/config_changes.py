@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS
 from quorate.config.definitions import ConfigError
-from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, all_hold
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
 from quorate.controller.context import MIN_ISR, Recheck, View, check_record_count
 from quorate.controller.handlers.config_rules import (
@@ -128,12 +128,8 @@ def alter_resources(
         """Whether brokers and configurations are the same and all altered topics still exist."""
         if not newer.has_same_brokers_and_settings(view):
             return False
-        for index, (resource_type, name) in enumerate(altered):
-            if resource_type == ConfigResourceType.TOPIC and name not in newer.image.topics.by_name:
-                return False
-            if not index % STEP_ITEMS:
-                yield
-        return True
+        topics = [name for resource_type, name in altered if resource_type == ConfigResourceType.TOPIC]
+        return (yield from all_hold(topics, newer.image.topics.by_name.__contains__))
 
     return list(answers.values()), recheck
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, all_hold, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View
 from quorate.controller.replication.new_partitions import (
     Assignment,
@@ -92,13 +92,12 @@ def create_partitions_in_steps(
         """Whether the brokers and the numbers of partitions and replicas are the same."""
         if not newer.has_same_brokers_and_settings(view):
             return False
-        for index, topic in enumerate(grown):
+
+        def is_same(topic: TopicImage) -> bool:
             current = newer.image.topics.by_id.get(topic.id)
-            if current is None or _shape(current) != _shape(topic):
-                return False
-            if not index % STEP_ITEMS:
-                yield
-        return True
+            return current is not None and _shape(current) == _shape(topic)
+
+        return (yield from all_hold(grown, is_same))
 
     return Result(response, recheck=recheck)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, all_hold, in_one_turn
 from quorate.controller.config_schema import Entry
 from quorate.controller.context import Context, Result, View, check_record_count
 from quorate.controller.handlers.config_changes import Operation, altered_config_records
@@ -113,12 +113,11 @@ def create_topics_in_steps(
         if not newer.has_same_brokers_and_settings(view):
             return False
         collisions = Collisions(newer.image.topics.by_name)
-        for index, name in enumerate(created):
-            if name in newer.image.topics.by_name or collisions.find(name) is not None:
-                return False
-            if not index % STEP_ITEMS:
-                yield
-        return True
+
+        def is_free(name: str) -> bool:
+            return name not in newer.image.topics.by_name and collisions.find(name) is None
+
+        return (yield from all_hold(created, is_free))
 
     return Result(response, recheck=recheck)
 

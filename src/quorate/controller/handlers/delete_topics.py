@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, in_one_turn, parts_of
+from quorate.controller.changes.batched_change import STEP_ITEMS, ChangeSteps, all_hold, in_one_turn, parts_of
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.metadata.records import RemoveTopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -108,11 +108,6 @@ def delete_topics_in_steps(
 
     def recheck(newer: View) -> Generator[None, None, bool]:
         """Whether all these topics still exist."""
-        for number, topic_id in enumerate(wanted):
-            if topic_id not in newer.image.topics.by_id:
-                return False
-            if not number % STEP_ITEMS:
-                yield
-        return True
+        return all_hold(wanted, newer.image.topics.by_id.__contains__)
 
     return Result(response, recheck=recheck)

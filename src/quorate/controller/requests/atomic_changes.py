@@ -62,7 +62,8 @@ class AtomicChanges:
         epoch: int,
         timeout_s: float,
     ) -> tuple[Any, asyncio.Future[Any] | None]:
-        """Prepares and writes a change in the term of this epoch. Returns its response and what `respond` returns.
+        """Prepares and writes a change in the term of this epoch. Returns its response and what `respond`
+        returns.
 
         Calls `respond`, before another change is written, with the result, the offset that the response
         depends on, or -1, and whether records were written.

@@ -27,6 +27,7 @@ from quorate.broker.coordinators.group.model import (
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.dataclass import dataclass
+from quorate.net.turns import run_steps
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -199,8 +200,7 @@ class OffsetMetadataManager:
         The caller decides which state is read: see `offset_requests`. Without topics all offsets are
         returned. Unknown offsets are -1."""
         response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
-        for _ in self.fetching(state, request, response, require_stable=require_stable):
-            pass
+        run_steps(self.fetching(state, request, response, require_stable=require_stable))
         return response
 
     def fetching(
@@ -472,8 +472,7 @@ def least_batch_bytes(request: OffsetCommitRequest) -> int:
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The response to an OffsetCommit with the same error for all partitions."""
     response = OffsetCommitResponse()
-    for _ in failing_commit(request, code, response):
-        pass
+    run_steps(failing_commit(request, code, response))
     return response
 
 

@@ -16,7 +16,7 @@ from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.lazy import lazy_module
-from quorate.net.turns import Rounds
+from quorate.net.turns import Rounds, run_steps
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -95,7 +95,7 @@ class OffsetRequests:
         splitting = self._split_commit(request, by_id, known, refused)
         if ctx.is_large:
             return self._commit_in_turns(ctx, request, splitting, known, refused)
-        _run(splitting)
+        run_steps(splitting)
         if not known:
             return merge(refused, OffsetCommitResponse(), by_id)
         request.topics = known
@@ -241,15 +241,15 @@ class OffsetRequests:
         if count > AT_ONCE:
             await self._rounds.collect(conversion)
         else:
-            _run(conversion)
+            run_steps(conversion)
         return old
 
     async def _carry_out(self, group: Any, steps: Iterator[None]) -> None:
-        """Runs steps about the partitions of a group, in several turns of the event loop if there are many."""
+        """Runs steps about the partitions of a group, in several turns of the loop if there are many."""
         if _is_large(group):
             await self._rounds.collect(steps)
         else:
-            _run(steps)
+            run_steps(steps)
 
     def _resolve_ids(self, group: Any, unknown: list[Any]) -> Iterator[None]:
         """Fills the names of the topics of a group, removes those with unknown ids from it, and adds the
@@ -349,7 +349,7 @@ class OffsetRequests:
         refusal = _refuse_transaction(request, response)
         if sum([len(topic.partitions) for topic in request.topics]) + len(request.topics) > AT_ONCE:
             return self._filled(refusal, response)
-        _run(refusal)
+        run_steps(refusal)
         return response
 
     async def _filled(self, steps: Iterator[None], response: Any) -> Any:
@@ -427,7 +427,7 @@ def merge(refused: list[Any], response: Any, by_id: bool = False) -> Any:
     """Adds the topics that the coordinator did not get to its response. Topics of the same name or id are
     joined, also those that the request has twice, but only if a topic was refused: as Kafka's response
     builders do."""
-    _run(merging(refused, response, by_id))
+    run_steps(merging(refused, response, by_id))
     return response
 
 
@@ -485,9 +485,3 @@ def _failing_topic(topic: Any, code: ErrorCode, topics: list[Any]) -> Iterator[N
         )
         if not len(answers) % STEP:
             yield
-
-
-def _run(steps: Iterator[None]) -> None:
-    """Runs all steps now."""
-    for _ in steps:
-        pass

@@ -93,6 +93,16 @@ async def answers(reader: asyncio.StreamReader) -> list[int]:
     return found
 
 
+def refusal(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """A handler that fails."""
+    raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+
+async def later_refusal(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """A handler that fails in a later turn."""
+    return refusal(context, request)
+
+
 def test_other_connections_are_served_and_the_order_of_responses_holds(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
@@ -162,17 +172,9 @@ def test_the_response_to_a_large_request_that_fails_is_made_in_a_thread(
 
     monkeypatch.setattr(dispatch, "failure", slow)
 
-    def refuse(context: RequestContext, request: MetadataRequest) -> Any:
-        async def fail() -> MetadataResponse:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-
-        if later:
-            return fail()
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-
     async def test(world: World) -> None:
         world.go_on.set()
-        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        world.dispatcher.routes[ApiKey.METADATA] = later_refusal if later else refusal
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(frame(1, 100_000))
         while not making.is_set():
@@ -193,17 +195,9 @@ def test_a_large_request_that_fails_is_freed_without_the_garbage_collector(
 ) -> None:
     """The collector would free all of its elements in one turn of the event loop."""
 
-    def refuse(context: RequestContext, request: MetadataRequest) -> Any:
-        async def fail() -> MetadataResponse:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-
-        if later:
-            return fail()
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-
     async def test(world: World) -> None:
         world.go_on.set()
-        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        world.dispatcher.routes[ApiKey.METADATA] = later_refusal if later else refusal
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         gc.collect()
         gc.disable()
@@ -227,12 +221,9 @@ def test_a_large_request_that_fails_is_counted_on_the_event_loop(
     counted: list[threading.Thread] = []
     monkeypatch.setattr(Dispatcher, "count_failure", lambda *_: counted.append(threading.current_thread()))
 
-    def refuse(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
-
     async def test(world: World) -> None:
         world.go_on.set()
-        world.dispatcher.routes[ApiKey.METADATA] = refuse
+        world.dispatcher.routes[ApiKey.METADATA] = refusal
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(frame(1, 100_000))
         await reader.readexactly(4)

@@ -188,7 +188,7 @@ def test_a_fetch_that_outlasts_the_fetch_timeout_is_halved_once() -> None:
 
 @pytest.mark.parametrize("kind", [m.Fetch, m.FetchSnapshot])
 def test_a_follower_waits_for_a_response_that_arrives_slowly(kind: type) -> None:
-    """A leader of Apache Kafka sends 8 MiB of the log whatever was asked for, and a batch is never divided."""
+    """A leader of Apache Kafka sends 8 MiB of the log whatever was asked for. A batch is never divided."""
     f = Follower()
     if kind is m.FetchSnapshot:
         f.opened()

@@ -22,8 +22,8 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are a
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 ASK_FETCH_BYTES = 1 * 1024 * 1024  # a larger response would hold the event loop for more than a few ms
 ASK_SNAPSHOT_BYTES = 4 * 1024 * 1024
-# The smallest part of the log or of a snapshot that is requested or sent on a slow link. At 270 kbit/s it takes
-# 2 s, the default request timeout.
+# The smallest part of the log or of a snapshot that is requested or sent on a slow link. At 270 kbit/s it
+# takes 2 s, the default request timeout.
 MIN_PART_BYTES = 64 * 1024
 MAX_SNAPSHOT_BYTES = 1 << 40  # a leader that names a larger size is not believed
 

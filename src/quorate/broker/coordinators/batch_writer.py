@@ -26,8 +26,8 @@ CHUNK_BYTES = 512 * 1024
 def chunks(
     records: list[Any], encode_record: Callable[[Any], tuple[bytes, bytes | None]], limit: int
 ) -> Iterator[list[Any]]:
-    """Divides records that need not be atomic into batches of at most `limit` and CHUNK_BYTES. A record that is
-    larger has a batch of its own."""
+    """Divides records that need not be atomic into batches of at most `limit` and CHUNK_BYTES. A larger
+    record has a batch of its own."""
     limit = min(limit, CHUNK_BYTES)
     chunk: list[Any] = []
     size = 0

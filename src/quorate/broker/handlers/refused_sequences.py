@@ -119,8 +119,8 @@ class RefusedSequences:
     def check(
         self, partition: Partition, header: BatchHeader, acks: int, connection: RequestCounter | None
     ) -> None:
-        """Raises the error of a refused batch for a later one that may have been in flight with it, if the log
-        does not know their producer. Raises the errors of `Partition.check_append` first."""
+        """Raises the error of a refused batch for a later one that may have been in flight with it, if the
+        log does not know their producer. Raises the errors of `Partition.check_append` first."""
         for topic in (partition.topic, partition.topic_id):
             key = (topic, partition.partition, header.producer_id)
             refused = self._entries.get(key)

@@ -10,7 +10,7 @@ the interval that holds the true median with a probability of 95 %. A ratio belo
 With `--base .venv/bin` and `--base-config KEY=VALUE` both are this checkout, and only the nodes of
 the base have the setting: what it costs, or saves.
 
-The times are those of a creation, or of a block, in ms; of `produce_acks_...` and
+The times are those of a creation, or of a block, in ms; of `produce_acks_...`, `consume` and
 `replicated_produce` those of a MB; of `cpu_...` the processor time of the nodes for a block.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.probes.cluster import QUORATE_BIN, Cluster, admin, create_topics, percentile
-from bench.probes.throughput import produced_mb_per_s, produced_one_by_one
+from bench.probes.throughput import consumed_mb_per_s, produced_mb_per_s, produced_one_by_one
 
 # What one block does.
 SINGLE = 40
@@ -41,9 +41,13 @@ TOGETHER = 500
 PARTITIONS = 2_000
 """Partitions of one topic."""
 RECORDS = 30_000
-"""Records of 1 KiB."""
+"""Records of 1 KiB that are produced."""
+READ_RECORDS = 100_000
+"""Records of 1 KiB that are consumed."""
 WARM_UP = 2
 """Pairs of blocks that do not count."""
+KEPT = ("bench", "read", "__consumer_offsets")
+"""Topics that all blocks use."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,15 @@ def _produce_one(side: Side, block: int) -> dict[str, float]:
     return {"produce_one_p50": percentile(took, 0.5), "produce_one_p90": percentile(took, 0.9)}
 
 
+def _consume(side: Side, block: int) -> dict[str, float]:
+    if block == -WARM_UP:
+        create_topics(side.client, NewTopic("read", 4, 1))
+        _, errors = produced_mb_per_s(side.cluster.bootstrap, "read", READ_RECORDS, acks="all")
+        if errors:
+            raise RuntimeError(f"a record was not delivered: {errors[0]}")
+    return {"consume": 1 / consumed_mb_per_s(side.cluster.bootstrap, "read", READ_RECORDS)}
+
+
 def _replicated(side: Side, block: int) -> dict[str, float]:
     bootstrap = side.cluster.bootstrap
     rate, errors = produced_mb_per_s(bootstrap, "bench", RECORDS, acks="all")
@@ -133,13 +146,14 @@ OPERATIONS: dict[str, Callable[[Side, int], dict[str, float]]] = {
     "partitions": _partitions,
     "produce": _produce,
     "produce-one": _produce_one,
+    "consume": _consume,
     "replicated": _replicated,
 }
 
 
 def _clear(side: Side) -> None:
     """Deletes the topics of a block, so that each begins with the same metadata."""
-    names = [name for name in side.client.list_topics(timeout=30).topics if name != "bench"]
+    names = [name for name in side.client.list_topics(timeout=30).topics if name not in KEPT]
     if names:
         for future in side.client.delete_topics(names, operation_timeout=60).values():
             future.result()

@@ -16,12 +16,13 @@ It guarantees:
    closed, as in Apache Kafka. With TLS, unwritten responses are lost: asyncio closes both
    directions together.
 
-- `connection`: the connection, which keeps these guarantees
+- `connection`: the connection, which keeps these guarantees: reading, and the start of handlers
 - `connection_owner`: what a connection needs of its listener
 - `output`: ordered writing of buffers and file regions
 - `produce_frames`: what a Produce request has, before it is decoded
 - `release`: freeing large messages
 - `response_queue`: responses in the order of their requests
+- `response_writer`: the half of a connection that writes them
 
 `quorate.net.server` imports `connection` and `release`. Handlers import `response_queue`.
 """

@@ -28,6 +28,7 @@ from quorate.protocol.messages.alter_partition_reassignments import AlterPartiti
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
+from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 
 from .requests import beat, broker, run, topics
 from .support import FakeLog, FakeRaft, Harness
@@ -470,6 +471,37 @@ def test_a_transaction_that_takes_too_long_is_aborted(monkeypatch: pytest.Monkey
         await answered(h, other)
         assert set(h.controller.state.image.topics.by_name) == {"other"}
         assert AbortTransactionRecord in map(type, h.records)
+
+    run(test())
+
+
+def test_a_transaction_that_cannot_be_aborted_leaves_no_request_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Raft has lost the leadership, and the controller has not been told yet."""
+
+    async def test() -> None:
+        h = await started()
+        h.raft.kraft_version = h.raft.kraft_version_finalised = 0
+        monkeypatch.setattr(atomic_changes, "LONGEST_S", 0.05)
+        key = UpdateFeaturesRequest.FeatureUpdateKey
+        upgrade = UpdateFeaturesRequest(feature_updates=[key(feature="kraft.version", max_version_level=1)])
+        in_transaction = asyncio.Event()
+
+        async def upgraded(epoch: int, level: int, *, validate_only: bool = False) -> None:
+            await in_transaction.wait()
+
+        monkeypatch.setattr(h.raft, "upgrade_kraft_version", upgraded)
+        written = len(h.raft.log.batches)
+        waiting, answer = h.send(upgrade), h.send(large())
+        await until(lambda: len(h.raft.log.batches) == written + MAX_PARTS_IN_FLIGHT)
+        in_transaction.set()
+        await asyncio.sleep(0)
+        h.raft.refuse = True
+        for refused in (answer, waiting):
+            with pytest.raises(KafkaError) as raised:
+                await asyncio.wait_for(refused, 5)
+            assert raised.value.code == ErrorCode.NOT_CONTROLLER
 
     run(test())
 

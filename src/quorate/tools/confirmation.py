@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 
@@ -31,14 +33,22 @@ def typed_line(prompt: str) -> str | None:
 
     Raises KeyboardInterrupt at Ctrl-C.
     """
-    sys.stdout.flush()
     if not sys.stdin.isatty():
         return None
+    # A signal between the prompt and a blocking read would have no effect before the next key. A signal also
+    # writes to the pipe, so that `select` returns at once.
+    interrupted, writing = os.pipe()
+    os.set_blocking(writing, False)
+    wakeup = signal.set_wakeup_fd(writing)
     # The handler of asyncio.run only cancels the task, which this call does not notice.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return input(prompt)
-    except EOFError:
-        return None
+        print(prompt, end="", flush=True)
+        while sys.stdin not in select.select([sys.stdin, interrupted], [], [])[0]:
+            os.read(interrupted, 1)  # of a signal that interrupts nothing, such as a new size of the window
+        return sys.stdin.readline() or None
     finally:
         signal.signal(signal.SIGINT, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(interrupted)
+        os.close(writing)

@@ -187,15 +187,15 @@ class AtomicChanges:
     def _release(self, epoch: int) -> None:
         """Lets other writes continue. A transaction that has no end yet is aborted before."""
         state = self._state
-        if state.exclusive and state.epoch == epoch:
-            try:
-                if state.next_image.transaction is not None:
-                    record = AbortTransactionRecord(reason="The change could not be completed")
-                    state.write_part([encode_record(record, 0)])
-            finally:
+        try:
+            if state.exclusive and state.epoch == epoch and state.next_image.transaction is not None:
+                record = AbortTransactionRecord(reason="The change could not be completed")
+                state.write_part([encode_record(record, 0)])
+        finally:
+            if state.epoch == epoch:
                 state.exclusive = False
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-        self._released()
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+            self._released()

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from quorate.protocol.api import ApiKey, decode_response, encode_request
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.raft.storage.voter_marker import FILE_NAME as VOTER_MARKER
 from tests.support.cluster import BIN, Node, free_ports, wait_for
 
@@ -446,3 +450,39 @@ def test_a_voter_whose_directory_id_changed_says_why_it_does_not_lead(node: Node
         lambda: f"directory.id={was[1]}" in node.log_tail() and "mwBBvG3oSIWDRk7crIrIug" in node.log_tail(),
         20,
     )
+
+
+def test_a_request_of_exactly_the_largest_size_is_forwarded_in_an_envelope_that_is_larger(
+    tmp_path: Path,
+) -> None:
+    largest = 70_000
+    extra: dict[str, object] = {"socket.request.max.bytes": largest}
+    controller = Node(tmp_path / "controller", 1, "controller", extra=extra)
+    broker = Node(tmp_path / "broker", 2, "broker", voters=controller.voters, extra=extra)
+    config = CreateTopicsRequest.CreatableTopicConfig
+
+    def frame(padding: int) -> bytes:
+        values = ["x" * 30_000, "x" * 30_000, "x" * padding]
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="t",
+            num_partitions=1,
+            replication_factor=1,
+            configs=[config(name=f"unknown.{i}", value=value) for i, value in enumerate(values)],
+        )
+        return encode_request(1, "test", CreateTopicsRequest(topics=[topic]), 7)
+
+    try:
+        for node in (controller, broker):
+            node.format()
+            node.start()
+        request = frame(largest - len(frame(128)) + 128)
+        assert len(request) == largest
+        with socket.create_connection(("127.0.0.1", broker.broker_port), timeout=10) as client:
+            client.sendall(struct.pack(">i", largest) + request)
+            (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+            response = memoryview(client.recv(size, socket.MSG_WAITALL))
+        _, answer = decode_response(response, ApiKey.CREATE_TOPICS, 7)
+        assert answer.topics[0].error_code == ErrorCode.INVALID_CONFIG
+    finally:
+        controller.kill()
+        broker.kill()

@@ -22,7 +22,8 @@ class ConnectionLimits:
     FRAME_STALL_S: ClassVar[float] = 30.0
 
     max_frame_bytes: int = 104_857_600
-    """`socket.request.max.bytes`: the largest request after the first one of a connection."""
+    """`socket.request.max.bytes`: the largest request after the first one of a connection. Controllers also
+    accept the Envelope of a request of this size."""
 
     first_frame_bytes: int = 65_536
     """The largest first request, unless its header names an API and a version that are served. Limits

@@ -66,6 +66,10 @@ else:  # a node imports only its own roles
 
 logger = logging.getLogger(__name__)
 
+ENVELOPE_BYTES = 65_536
+"""The room for what an Envelope adds to a request that a broker has accepted. A controller that refused it
+would refuse it each time that the broker sends it again. (Kafka's does.)"""
+
 _LISTENER_GRACE_S = 2.0
 """How long a listener that closes waits for the responses to pending requests."""
 
@@ -264,7 +268,8 @@ class KafkaServer:
         )
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
-        await self._serve(config.controller_listeners, dispatcher, limits)
+        largest = config.get("socket.request.max.bytes") + ENVELOPE_BYTES
+        await self._serve(config.controller_listeners, dispatcher, limits, largest)
         if not config.is_broker:  # otherwise the broker applies the dynamic configurations
             self.controller.add_config_listener(
                 lambda applied: limits.apply(self.listeners, partial(effective_value, config, applied))
@@ -298,19 +303,21 @@ class KafkaServer:
         )
         dispatcher.register_all(broker.routes)
         dispatcher.frame_routes = broker.frame_routes
-        await self._serve(config.broker_listeners, dispatcher, limits)
+        largest = config.get("socket.request.max.bytes")
+        await self._serve(config.broker_listeners, dispatcher, limits, largest)
         broker.subscribe_configs(lambda: limits.apply(self.listeners, broker.config_value))
         broker.publisher.subscribe("quotas of addresses", lambda delta: limits.apply_quotas(delta.new))
         limits.apply_quotas(broker.publisher.image)
 
     async def _serve(
-        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, node_limits: NodeLimits
+        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, node_limits: NodeLimits, largest: int
     ) -> None:
+        """Serves some listeners. Requests of more than `largest` bytes close their connection."""
         get = self.config.get
         idle_ms = get("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         limits = ConnectionLimits(
-            max_frame_bytes=get("socket.request.max.bytes"),
+            max_frame_bytes=largest,
             max_idle_s=idle_s,
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),

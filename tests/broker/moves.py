@@ -44,7 +44,7 @@ class Moves:
         self.first, self.second, self.third = self.world.config.log_dirs
         ids = self.world.directory_ids
         assert list(ids.values()) == [A, B, C]
-        self.world.replicas.assign_directory = lambda _topic, _partition, directory: self.told.append(
+        self.world.replicas.directories.assign = lambda _topic, _partition, directory: self.told.append(
             directory
         )
         image = self.image()

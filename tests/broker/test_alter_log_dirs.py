@@ -68,7 +68,7 @@ def test_a_reported_directory_is_not_replaced_by_the_old_one(moves: Moves) -> No
 
 def test_the_metadata_without_directories_asks_no_controller(tmp_path: Path) -> None:
     moves = Moves(tmp_path)
-    moves.world.replicas.assign_directory = None
+    moves.world.replicas.directories.assign = None
     assert moves.alter(moves.second) == ErrorCode.NONE
     moves.until(lambda: moves.current.dir.parent == moves.second)
     assert moves.values == RECORDS

@@ -59,7 +59,7 @@ def test_a_replica_is_placed_in_the_directory_of_the_metadata(two):
 
 def test_the_directory_of_an_unassigned_replica_is_reported(two):
     told: list[tuple[bytes, int, bytes]] = []
-    two.replicas.assign_directory = lambda *where: told.append(where)
+    two.replicas.directories.assign = lambda *where: told.append(where)
     for partition in (0, 1, 2):
         two.ask(produce("t", (partition, batch_of(b"a"))))
     ((topic_id, partition, directory),) = told
@@ -81,7 +81,7 @@ def come_back(tmp_path: Path, image: MetadataImage) -> tuple[Broker, list[tuple[
     controller."""
     world = Broker(tmp_path, image_of({}))
     told: list[tuple[bytes, int, bytes]] = []
-    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.directories.assign = lambda *where: told.append(where)
     world.publish(image)
     return world, told
 
@@ -95,8 +95,8 @@ def test_the_only_replica_of_a_partition_moves_to_the_new_disk(tmp_path):
 def test_the_only_replica_keeps_its_directory_while_that_may_return(tmp_path):
     world = Broker(tmp_path, image_of({}))
     told: list[tuple[bytes, int, bytes]] = []
-    world.replicas.assign_directory = lambda *where: told.append(where)
-    world.replicas.online_directories = frozenset([FIRST])  # another one could not be read at the start
+    world.replicas.directories.assign = lambda *where: told.append(where)
+    world.replicas.directories.online = frozenset([FIRST])  # another one could not be read at the start
     world.publish(image_of({"t": {0: without_leader((1,), GONE)}}))
     assert told == []
     world.close()
@@ -106,7 +106,7 @@ def test_the_only_replica_keeps_its_directory_if_that_could_not_be_loaded(tmp_pa
     """The directory still belongs to this broker: its disk was not replaced and has the records."""
     world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
     told: list[tuple[bytes, int, bytes]] = []
-    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.directories.assign = lambda *where: told.append(where)
     world.replicas.go_offline(world.logs.mark_offline(world.config.log_dirs[1]), SECOND)
     for image in (
         without_leader((1,), SECOND),
@@ -127,7 +127,7 @@ def test_a_replica_whose_directory_the_metadata_does_not_know_is_not_created_bes
     """Below the metadata.version of directories. Its records may be in the directory that was not read."""
     world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
     world.logs.mark_offline(world.config.log_dirs[1])
-    world.replicas.has_unread_directory = True
+    world.replicas.directories.has_unread = True
     world.replicas.go_offline((), SECOND)
     found = topic_id_of("f")
     world.logs.get_or_create("f", 0, found)
@@ -171,7 +171,7 @@ def test_the_directory_of_a_found_log_is_reported_even_without_a_leader(tmp_path
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a"))))
     told: list[tuple[bytes, int, bytes]] = []
-    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.directories.assign = lambda *where: told.append(where)
     world.publish(image_of({"t": {0: without_leader((1, 2), GONE, partition_epoch=1)}}))
     assert told == [(topic_id_of("t"), 0, FIRST)]
     world.close()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
+from quorate.clock import Clock
 from quorate.config.listeners import Endpoint
 from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.changes.record_versions import version_of
-from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController

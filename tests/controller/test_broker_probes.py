@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.clock import LoopClock
+from quorate.clock import LoopClock
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse

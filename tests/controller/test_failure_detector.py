@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from quorate.clock import NEVER
 from quorate.controller.brokers.failure_detector import (
     FIRST_REACH_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -18,7 +19,6 @@ from quorate.controller.brokers.failure_detector import (
     Probe,
 )
 from quorate.controller.brokers.sessions import Session
-from quorate.controller.clock import NEVER
 from quorate.metadata.image.cluster import BrokerRegistration, Endpoint
 
 ACCEPTED, REFUSED, UNKNOWN = Answer.ACCEPTED, Answer.REFUSED, Answer.UNKNOWN

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from quorate.controller.config import MAX_RECORDS_PER_USER_OP
-from quorate.controller.requests import atomic_changes
 from quorate.controller.requests.atomic_changes import MAX_PARTS_IN_FLIGHT, PART_RECORDS
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.loader import apply_committed
 from quorate.metadata.records import (
-    AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -28,59 +23,10 @@ from quorate.protocol.messages.alter_partition_reassignments import AlterPartiti
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
-from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 
+from .large_changes import LIMIT, MANY, answered, begun, large, started, until, written_since
 from .requests import beat, broker, run, topics
-from .support import FakeLog, FakeRaft, Harness
-
-LIMIT = 100_000
-MANY = 10 * PART_RECORDS + 7
-
-
-def large(name: str = "large", partitions: int = MANY, **changes: Any) -> CreateTopicsRequest:
-    make = CreateTopicsRequest.CreatableTopic
-    topic = make(name=name, num_partitions=partitions, replication_factor=1)
-    return CreateTopicsRequest(topics=[topic], **changes)
-
-
-async def started(**config: Any) -> Harness:
-    h = await Harness(max_records_per_op=LIMIT, **config).start()
-    await broker(h)
-    return h
-
-
-async def until(condition: Callable[[], object], *, each_turn: Callable[[], object] = lambda: None) -> None:
-    """Lets the event loop run until the condition holds."""
-    for _ in range(20_000):
-        if condition():
-            return
-        each_turn()
-        await asyncio.sleep(0)
-    raise AssertionError("the condition was not reached")
-
-
-async def answered(h: Harness, answer: Any) -> Any:
-    """Commits all that is written, until the answer arrives."""
-    await until(answer.done, each_turn=h.raft.commit)
-    return await answer
-
-
-async def begun(h: Harness, parts: int = 1) -> None:
-    """Waits until so many parts of a transaction are written. All but the last one are committed."""
-    first = len(h.raft.log.batches)
-    await until(
-        lambda: len(h.raft.log.batches) >= first + parts,
-        each_turn=lambda: h.raft.commit(h.raft.log.batches[-1].base_offset),
-    )
-
-
-def written_since(h: Harness, offset: int) -> list[Any]:
-    """The types of the records from an offset on, each run of the same type once."""
-    types: list[Any] = []
-    for record in h.records_from(offset):
-        if not types or types[-1] is not type(record):
-            types.append(type(record))
-    return types
+from .support import Harness
 
 
 def test_a_change_of_more_records_than_a_batch_may_have_is_one_transaction() -> None:
@@ -380,143 +326,6 @@ def test_large_changes_are_made_one_after_the_other() -> None:
 
 
 # -- failures
-
-
-def replica(log: FakeLog, node_id: int) -> Harness:
-    return Harness(FakeRaft(node_id, log, voters=(1, 2, 3)), node_id=node_id, max_records_per_op=LIMIT)
-
-
-@pytest.mark.parametrize("parts", range(1, 12))
-def test_the_next_leader_aborts_what_the_dead_one_has_not_ended(parts: int) -> None:
-    """The leader dies after each part. All replicas show the whole topic or none of it."""
-
-    async def test() -> None:
-        log = FakeLog()
-        one, two, three = [replica(log, node_id) for node_id in (1, 2, 3)]
-        for follower in (two, three):
-            await follower.start(lead=False)
-        await one.start()
-        await broker(one)
-        answer = one.send(large())
-        await begun(one, parts)
-        assert log.batches[-1].values
-        two.raft.commit()
-        three.raft.commit()
-        ended = two.controller.state.image.transaction is None
-        assert ended == (parts == 11)
-        one.raft.follow(2, 2)
-        two.raft.become_leader(2)
-        two.raft.commit()
-        for each in (one, three):
-            each.raft.commit()
-        with pytest.raises(KafkaError) as raised:
-            await answer
-        assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        images = [each.controller.state.image for each in (one, two, three)]
-        assert [image.transaction for image in images] == [None] * 3
-        assert [set(image.topics.by_name) for image in images] == [{"large"} if ended else set()] * 3
-        assert images[0] == images[1] == images[2]
-        from_the_log = apply_committed(MetadataImage(), log.batches)
-        assert from_the_log.topics == images[0].topics
-        aborts = [record for record in two.records if isinstance(record, AbortTransactionRecord)]
-        assert [record.reason for record in aborts] == ([] if ended else ["Controller failover"])
-        assert not one.controller.state.exclusive
-        assert [each.fatal for each in (one, two, three)] == [[], [], []]
-
-    run(test())
-
-
-def test_requests_that_waited_for_a_transaction_fail_with_its_leader() -> None:
-    async def test() -> None:
-        h = await started()
-        answer = h.send(large())
-        await begun(h)
-        waiting = h.send(topics("other"))
-        h.raft.follow(2, 2)
-        for each in (answer, waiting):
-            with pytest.raises(KafkaError) as raised:
-                await each
-            assert raised.value.code == ErrorCode.NOT_CONTROLLER
-
-    run(test())
-
-
-def test_a_controller_that_leads_again_aborts_its_own_transaction() -> None:
-    async def test() -> None:
-        h = await started()
-        answer = h.send(large())
-        await begun(h, 3)
-        h.raft.follow(2, 2)
-        h.raft.become_leader(3)
-        h.raft.commit()
-        with pytest.raises(KafkaError):
-            await answer
-        assert isinstance(h.records[-1], AbortTransactionRecord)
-        await h.call(topics("other"))
-        assert set(h.controller.state.image.topics.by_name) == {"other"}
-
-    run(test())
-
-
-def test_a_transaction_that_takes_too_long_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test() -> None:
-        h = await started()
-        monkeypatch.setattr(atomic_changes, "LONGEST_S", 0.05)
-        answer = h.send(large())
-        await until(lambda: h.controller.state.exclusive)
-        other = h.send(topics("other"))
-        with pytest.raises(KafkaError) as raised:
-            await answer
-        assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
-        await answered(h, other)
-        assert set(h.controller.state.image.topics.by_name) == {"other"}
-        assert AbortTransactionRecord in map(type, h.records)
-
-    run(test())
-
-
-def test_a_transaction_that_cannot_be_aborted_leaves_no_request_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Raft has lost the leadership, and the controller has not been told yet."""
-
-    async def test() -> None:
-        h = await started()
-        h.raft.kraft_version = h.raft.kraft_version_finalised = 0
-        monkeypatch.setattr(atomic_changes, "LONGEST_S", 0.05)
-        key = UpdateFeaturesRequest.FeatureUpdateKey
-        upgrade = UpdateFeaturesRequest(feature_updates=[key(feature="kraft.version", max_version_level=1)])
-        in_transaction = asyncio.Event()
-
-        async def upgraded(epoch: int, level: int, *, validate_only: bool = False) -> None:
-            await in_transaction.wait()
-
-        monkeypatch.setattr(h.raft, "upgrade_kraft_version", upgraded)
-        written = len(h.raft.log.batches)
-        waiting, answer = h.send(upgrade), h.send(large())
-        await until(lambda: len(h.raft.log.batches) == written + MAX_PARTS_IN_FLIGHT)
-        in_transaction.set()
-        await asyncio.sleep(0)
-        h.raft.refuse = True
-        for refused in (answer, waiting):
-            with pytest.raises(KafkaError) as raised:
-                await asyncio.wait_for(refused, 5)
-            assert raised.value.code == ErrorCode.NOT_CONTROLLER
-
-    run(test())
-
-
-def test_a_change_whose_request_times_out_while_it_is_prepared_is_not_made() -> None:
-    async def test() -> None:
-        h = await started()
-        end = h.raft.log.end
-        with pytest.raises(KafkaError) as raised:
-            await h.send(large(timeout_ms=1))
-        assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
-        assert h.raft.log.end == end
-        assert not h.controller.state.exclusive
-
-    run(test())
 
 
 def test_no_snapshot_is_written_within_a_transaction() -> None:

@@ -15,7 +15,6 @@
     topic_names           legal and internal names of topics
     authorized_operations what a client may do with a resource (KIP-430)
     metrics/              the metrics, under Kafka's names
-    clock                 the clocks
 
 `quorate.node` runs `server`, and reads `lifecycle` and `metrics`. Tools import `log_assignment` and
 the records of coordinators.

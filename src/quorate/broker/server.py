@@ -12,7 +12,6 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.alter_log_dirs.manager import ReplicaAlterLogDirsManager
-from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
@@ -27,6 +26,7 @@ from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSes
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.broker.replication.replication_quota import ReplicationQuotas
 from quorate.broker.topic_creation import TopicCreator
+from quorate.clock import Clock, SystemClock
 from quorate.config.cordoned_dirs import CORDONED_LOG_DIRS, parse_cordoned_dirs
 from quorate.config.definitions import ConfigError
 from quorate.lazy import lazy_module
@@ -332,11 +332,11 @@ class BrokerServer:
         # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
-            self.replicas.online_directories = frozenset(self.directory_ids[path] for path in readable)
+            self.replicas.directories.online = frozenset(self.directory_ids[path] for path in readable)
         # Before the replicas are started: a directory that could not be loaded is not a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
-                self.replicas.has_unread_directory = True
+                self.replicas.directories.has_unread = True
                 self.replicas.go_offline((), self.directory_ids.get(directory))
         self.replicas.quotas.apply_delta(MetadataDelta(EMPTY, image))
         self.replicas.apply_image(image)

@@ -21,7 +21,6 @@ use asyncio tasks and timers.
   config_schema         the effective configuration of a topic
   metrics               the metrics of kafka.controller
   topic_names           rules for the names of topics and nodes
-  clock                 the clocks of the driver
 
 Other packages import `config.ControllerConfig`, `driver.QuorumController` and `metrics`.
 """

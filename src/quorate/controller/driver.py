@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import NEVER, Clock, LoopClock
 from quorate.config.dynamic_configs import NO_DYNAMIC_CONFIGS
 from quorate.controller.activation_records import ActivationError, activation_records
 from quorate.controller.brokers.connections import BrokerConnections
 from quorate.controller.brokers.probes import BrokerProbes
-from quorate.controller.clock import NEVER, Clock, LoopClock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.controller_registrar import ControllerRegistrar
 from quorate.controller.periodic_tasks import PeriodicTasks

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from quorate.controller.clock import NEVER
+from quorate.clock import NEVER
 from quorate.dataclass import dataclass
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.metadata.image.topics import TopicsImage

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from quorate.clock import Clock
 from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.changes.attribution import Attribution, AttributionRecords
 from quorate.controller.changes.audit import AuditLog
 from quorate.controller.changes.purgatory import ResponsePurgatory
 from quorate.controller.changes.record_versions import level_in
-from quorate.controller.clock import Clock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.replication.encoded_records import value_of

@@ -81,8 +81,8 @@ class LogDirMove:
         self._slots = slots
         self._max_bytes = min(max_bytes, _COPY_BYTES)
         self._backoff_s = backoff_s
-        self._source_id = replicas.directory_id_of(partition.log.log_dir)
-        self._target_id = replicas.directory_id_of(self.target)
+        self._source_id = replicas.directories.id_of(partition.log.log_dir)
+        self._target_id = replicas.directories.id_of(self.target)
         self._truncate_to: int | None = None
         """The lowest offset to which the current log was truncated, if the future log was not yet."""
         self._saved_start = future.log_start_offset
@@ -138,8 +138,8 @@ class LogDirMove:
         self._loop.call_soon(partition.complete_deletions)
         if delete:
             self._replicas.logs.futures.remove(partition.topic, partition.partition)
-        if self.state.may_be_inconsistent and self._replicas.assign_directory is not None:
-            self._replicas.assign_directory(partition.topic_id, partition.partition, self._source_id)
+        if self.state.may_be_inconsistent and self._replicas.directories.assign is not None:
+            self._replicas.directories.assign(partition.topic_id, partition.partition, self._source_id)
         logger.info("[ReplicaAlterLogDirs] The move of %s-%d to %s was cancelled", *self._names())
         self.task.cancel()
 
@@ -327,7 +327,7 @@ class LogDirMove:
         report."""
         metadata = self._replicas.metadata
         if (
-            self._replicas.assign_directory is None
+            self._replicas.directories.assign is None
             or metadata.image.features.metadata_version < FIRST_DIRECTORIES
         ):
             self.state = ReassignmentState.ACCEPTED
@@ -344,9 +344,9 @@ class LogDirMove:
             return
         await in_thread(self.future.flush)
         self._take_assignment()
-        if self.state is ReassignmentState.NONE and self._replicas.assign_directory is not None:
+        if self.state is ReassignmentState.NONE and self._replicas.directories.assign is not None:
             self.state = ReassignmentState.QUEUED
-            self._replicas.assign_directory(
+            self._replicas.directories.assign(
                 self.partition.topic_id, self.partition.partition, self._target_id
             )
 

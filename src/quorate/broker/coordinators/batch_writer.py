@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT, WriteBatch
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
+from quorate.clock import Clock
 from quorate.protocol.errors import ErrorCode
 
 BATCH_BYTES = 16_384

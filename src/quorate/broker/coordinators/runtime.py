@@ -20,12 +20,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.batch_writer import BatchWriter, chunks
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
 from quorate.broker.coordinators.shard_loading import ShardLoading
+from quorate.clock import Clock
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import BATCH_OVERHEAD, build_batch
 from quorate.records.compression import Compression

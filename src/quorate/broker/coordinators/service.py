@@ -15,13 +15,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.group.config import Settings, group_config
 from quorate.broker.coordinators.group.service import GROUPS_AT_ONCE, GroupCoordinatorService, Metadata
 from quorate.broker.coordinators.high_watermark import Replicas
 from quorate.broker.coordinators.partitioning import partition_for
 from quorate.broker.coordinators.producer_ids import Channel, ProducerIdManager
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from quorate.clock import Clock
 from quorate.lazy import lazy_module
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Generic
 
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime
+from quorate.clock import Clock
 from quorate.protocol.errors import ErrorCode
 
 logger = logging.getLogger("quorate.group")

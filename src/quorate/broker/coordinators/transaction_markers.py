@@ -12,10 +12,10 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.high_watermark import Replicas
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
+from quorate.clock import Clock
 from quorate.net.turns import Rounds
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from quorate.broker.alter_log_dirs.manager import ReplicaAlterLogDirsManager
-    from quorate.broker.clock import Clock
     from quorate.broker.controller_channel import ControllerChannel
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.fetch_session import FetchSessions
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.broker.topic_creation import TopicCreator
+    from quorate.clock import Clock
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.directories.manager import LogManager
     from quorate.net.dispatch import FrameHandler, Handler, RequestContext

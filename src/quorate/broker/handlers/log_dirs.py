@@ -60,7 +60,7 @@ def describe(
     for (name, index), partition in services.replicas.partitions.items():
         assert name is not None
         if (wanted is None or (name, index) in wanted) and services.logs.get(name, index) is None:
-            add(services.replicas.assigned_directory(partition), name, index, 0, 0)
+            add(services.replicas.directories.assigned_to(partition), name, index, 0, 0)
     response = DescribeLogDirsResponse()
     cordoning = services.metadata.image.features.metadata_version >= FIRST_CORDONED_DIRECTORIES
     for directory in services.config.log_dirs:

@@ -1,6 +1,7 @@
 """Replication of the partitions that a broker hosts.
 
     replica_manager       hosts partitions, follows the metadata, appends for coordinators
+    replica_directories   in which log directories the replicas are
     partition             one replica: role, ISR, high watermark
     replica_state         a leader's followers, and its ISR change in flight
     purgatory             requests that wait for a partition

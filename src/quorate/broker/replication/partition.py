@@ -22,8 +22,8 @@ from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
+    from quorate.clock import Clock
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.log.partition.producer_state import AppendOrigin
     from quorate.log.partition.results import AppendInfo, NewBatch

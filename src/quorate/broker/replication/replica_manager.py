@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING, Protocol
 from quorate.broker.metrics.topic_stats import BrokerTopicStats
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
+from quorate.broker.replication.replica_directories import AssignDirectory, ReplicaDirectories
 from quorate.broker.replication.replication_quota import ReplicationQuotas
 from quorate.log.errors import LogDirFailure
 from quorate.log.partition.producer_state import AppendOrigin
-from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.uuids import is_reserved, uuid_text
 from quorate.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
-    from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.fetcher.replica_fetcher_manager import Fetchers
     from quorate.broker.replication.replica_state import PendingIsr
+    from quorate.clock import Clock
     from quorate.log.directories.manager import LogManager
     from quorate.log.partition.partition_log import PartitionLog
     from quorate.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
@@ -62,14 +61,14 @@ class ReplicaManager:
         isr_sender: IsrSender | None = None,
         make_fetchers: Callable[[ReplicaManager], Fetchers] | None = None,
         storage_failed: Callable[[LogDirFailure], None] | None = None,
-        assign_directory: Callable[[bytes, int, bytes], None] | None = None,
+        assign_directory: AssignDirectory | None = None,
         directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16),
         quotas: ReplicationQuotas | None = None,
     ) -> None:
         """`make_fetchers` is called when the first partition is followed: a broker of a cluster of one
         needs no fetchers. `storage_failed` is called when reading or writing a log shows that its
-        directory is broken. `assign_directory` is called with (topic id, partition, directory id) when a
-        replica is in another directory than the metadata says.
+        directory is broken. `assign_directory` is called when a replica is in another directory than the
+        metadata says.
         """
         self.node_id = node_id
         self.metadata = metadata
@@ -84,8 +83,7 @@ class ReplicaManager:
         self.fetchers: Fetchers | None = None
         self._make_fetchers = make_fetchers
         self.storage_failed = storage_failed
-        self.assign_directory = assign_directory
-        self.directory_id_of = directory_id_of
+        self.directories = ReplicaDirectories(node_id, metadata, logs, directory_id_of, assign_directory)
         self.quotas = quotas or ReplicationQuotas(node_id)
         self.is_shutting_down = False
         self.accepts_appends = True
@@ -94,11 +92,6 @@ class ReplicaManager:
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
         self._offline: dict[tuple[str, int], bytes] = {}
         """Partitions in a failed directory, with their topic ids."""
-        self._offline_directories: set[bytes] = set()
-        self.online_directories: frozenset[bytes] | None = None
-        """Set if a directory could not be read at startup. Its id is unknown, but not one of these."""
-        self.has_unread_directory = False
-        """Whether there may be logs that were not found at startup, because their directory was offline."""
 
     # --- looking up -------------------------------------------------------------------------------
 
@@ -140,7 +133,7 @@ class ReplicaManager:
                     if replica == self.node_id:
                         directory = directory_id
             log = self._create_log(partition, directory)
-            self._check_directory(partition.topic_id, partition.partition, directory, log)
+            self.directories.check(partition, directory, log)
         elif log.topic_id is None:
             self._adopt_log(partition, log)
         return log
@@ -149,7 +142,7 @@ class ReplicaManager:
         """Creates a log. If a directory fails meanwhile, the log is placed in another one, as in Kafka. A
         follower would otherwise not be copied until its next leader epoch."""
         while True:
-            if directory is not None and self._is_offline(directory):
+            if directory is not None and self.directories.is_offline(directory):
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
@@ -184,79 +177,14 @@ class ReplicaManager:
             self.logs.lower_checkpoints([log])
         log.adopt_topic_id(partition.topic_id)
 
-    def assigned_directory(self, partition: Partition) -> Path:
-        """The directory that the metadata assigns to a replica, else the first online one that is not
-        cordoned."""
-        image = self.metadata.partition(partition.topic, partition.partition)
-        online = self.logs.online_dirs()
-        if image is not None and self.node_id in image.replicas:
-            wanted = image.directory(self.node_id)
-            for directory in online:
-                if self.directory_id_of(directory) == wanted:
-                    return directory
-        return next((directory for directory in online if directory not in self.logs.cordoned), online[0])
-
-    def _check_directory(
-        self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog
-    ) -> None:
-        """Reports the directory of a log if the metadata has another one, unless the log moves there.
-
-        If a move has reported its target, the report of the old directory could replace that one in
-        the queue, and the move would wait forever.
-        """
-        hosted = self.partitions.get((log.topic, partition))
-        moves = hosted is not None and hosted.move is not None and hosted.move.awaits_metadata
-        if self.assign_directory is not None and not moves:
-            actual = self.directory_id_of(log.log_dir)
-            future = self.logs.futures.get(log.topic, partition)
-            if actual != assigned and (future is None or self.directory_id_of(future.log_dir) != assigned):
-                self.assign_directory(topic_id, partition, actual)
-
-    def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:
-        """Handles a leaderless partition whose log was in a directory that this broker no longer has.
-
-        The controller elects this replica as soon as it is assigned to another directory (KIP-858). That
-        is right if no other replica exists. Otherwise the other replicas would truncate their logs to
-        the empty one of this broker. Therefore the partition stays offline until the operator decides.
-        """
-        me = self.node_id
-        directory = image.directory(me)
-        own = {self.directory_id_of(path) for path in self.logs.online_dirs()}
-        if (
-            directory in own
-            or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
-            or self._is_offline(directory)
-        ):
-            return
-        if len(image.replicas) == 1:
-            logger.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker no "
-                "longer has, and no other replica exists. The partition starts again without records.",
-                me,
-                partition.topic,
-                partition.partition,
-                uuid_text(directory),
-            )
-            self.open_log(partition)
-        elif image.isr == (me,) or (not (image.isr or image.elr) and image.last_known_elr == (me,)):
-            logger.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker no "
-                "longer has, and no other replica is in sync. The partition stays offline: elect "
-                "another replica by an unclean leader election, or delete the topic.",
-                me,
-                partition.topic,
-                partition.partition,
-                uuid_text(directory),
-            )
-
     def go_offline(self, keys: Iterable[tuple[str, int]], directory_id: bytes | None = None) -> None:
         """Stops serving partitions whose directory failed. `directory_id` also includes those that the
         metadata assigns to it and whose log was not opened yet: a new log in another directory would
         lack the records that the failed one may hold."""
         lost = list(keys)
-        if directory_id is not None or self.online_directories is not None:
+        if directory_id is not None or self.directories.online is not None:
             if directory_id is not None:
-                self._offline_directories.add(directory_id)
+                self.directories.offline.add(directory_id)
             for (topic, index), partition in self.partitions.items():
                 assert topic is not None
                 image = self.metadata.partition(topic, index)
@@ -265,7 +193,7 @@ class ReplicaManager:
                     and self.logs.get(topic, index) is None  # else the log is in another directory
                     and image is not None
                     and self.node_id in image.replicas
-                    and self._is_offline(image.directory(self.node_id))
+                    and self.directories.is_offline(image.directory(self.node_id))
                 ):
                     lost.append((topic, index))
         for key in lost:
@@ -282,17 +210,6 @@ class ReplicaManager:
             gone.fail_delayed_operations(ErrorCode.KAFKA_STORAGE_ERROR)
             if was_leader and self._leadership:
                 self._notify_leadership(gone, None)
-
-    def _is_offline(self, directory_id: bytes) -> bool:
-        """Whether the directory failed. A replica assigned to it must not be created in another one. A
-        metadata.version without directories does not say where a replica is: it may be in one that was not
-        read."""
-        if directory_id in self._offline_directories:
-            return True
-        if directory_id == MIGRATING_DIRECTORY:
-            return self.has_unread_directory
-        online = self.online_directories
-        return online is not None and directory_id not in online and not is_reserved(directory_id)
 
     def handle_storage_failure(self, error: BaseException) -> None:
         """Reports a LogDirFailure to the broker. Other errors do not concern a directory."""
@@ -358,7 +275,7 @@ class ReplicaManager:
                 del self._offline[key]
         partition = self.partitions.get(key)
         if partition is None:
-            if self._is_offline(image.directory(self.node_id)) and self.logs.get(*key) is None:
+            if self.directories.is_offline(image.directory(self.node_id)) and self.logs.get(*key) is None:
                 self._offline[key] = topic.id
                 return
             partition = self.partitions[key] = Partition(self, topic.name, partition_id, topic.id)
@@ -372,12 +289,11 @@ class ReplicaManager:
                 self._become_follower(partition, image)
             if partition.move is not None:
                 partition.move.assigned(image.directory(self.node_id))
-            if self.assign_directory is not None:
-                log = self.logs.get(topic.name, partition_id)
-                if log is not None:
-                    self._check_directory(topic.id, partition_id, image.directory(self.node_id), log)
-                elif image.leader < 0:
-                    self._check_leaderless(partition, image)
+            log = self.logs.get(topic.name, partition_id)
+            if log is not None:
+                self.directories.check(partition, image.directory(self.node_id), log)
+            elif image.leader < 0 and self.directories.begins_again(partition, image):
+                self.open_log(partition)
         except (KafkaError, OSError) as error:
             logger.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
             self.handle_storage_failure(error)

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
+from quorate.clock import NEVER
 from quorate.controller.brokers.sessions import Session
-from quorate.controller.clock import NEVER
 from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import BrokerRegistration
 

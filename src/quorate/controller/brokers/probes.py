@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import NEVER
 from quorate.controller.brokers.failure_detector import Address, Answer, Attempt, FailureDetector, Probe
-from quorate.controller.clock import NEVER
 from quorate.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from quorate.clock import Clock
     from quorate.controller.brokers.sessions import Session
-    from quorate.controller.clock import Clock
     from quorate.metadata.image.cluster import BrokerRegistration
     from quorate.net import name_lookup
 else:  # not needed until one connects

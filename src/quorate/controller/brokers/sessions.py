@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from itertools import pairwise
 
+from quorate.clock import NEVER
 from quorate.controller.changes.batched_change import Continuation
 from quorate.dataclass import dataclass
 from quorate.metadata.image.cluster import BrokerRegistration
@@ -165,7 +166,7 @@ class BrokerSessions:
 
     def next_expiry(self) -> float:
         """The earliest time at which a session may expire, or infinity if there is no session."""
-        return min(self.contacts.values(), default=float("inf")) + self.session_timeout_s
+        return min(self.contacts.values(), default=NEVER) + self.session_timeout_s
 
     def forget(self, broker_id: int, keep_epoch: int | None = None) -> None:
         """Drops the soft state of a broker and its sessions, except the session of `keep_epoch`."""

@@ -12,10 +12,10 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import NEVER
 from quorate.controller.changes.attribution import of_request
 from quorate.controller.changes.batched_change import ChangeSteps, Continuation
 from quorate.controller.changes.purgatory import Answer
-from quorate.controller.clock import NEVER
 from quorate.controller.context import FAILED_UPDATE, Context, Result, View
 from quorate.controller.requests.atomic_changes import AtomicChanges
 from quorate.controller.requests.deferred import DeferredRequests

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.broker.authorized_operations import GROUP_OPERATIONS
-from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import Answer
 from quorate.broker.coordinators.group.classic.classic_group import UNKNOWN_MEMBER_ID
 from quorate.broker.coordinators.group.classic.classic_responses import join_error
@@ -32,6 +31,7 @@ from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.result import CoordinatorResult, StepTime
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
+from quorate.clock import Clock
 from quorate.lazy import lazy_module
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey

@@ -30,11 +30,11 @@ from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.metrics.topic_stats import BrokerTopicStats
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replication_quota import ReplicationQuotas
+    from quorate.clock import Clock
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.directories.manager import LogManager
     from quorate.log.partition.partition_log import PartitionLog

@@ -1,4 +1,4 @@
-"""The clocks of the controller's driver. Handlers get the time as an argument."""
+"""The clocks of brokers and controllers. They are passed in, so that tests and the simulation control the time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ NEVER = float("inf")
 
 
 class Clock(Protocol):
-    """A wall clock and a monotonic clock."""
+    """The wall clock for timestamps that are stored, and a monotonic clock for timeouts."""
 
     def now_ms(self) -> int:
-        """The wall clock, in milliseconds since the Unix epoch."""
+        """The wall clock time in milliseconds since the Unix epoch."""
         ...
 
     def now(self) -> float:
         """The monotonic time in seconds."""
         ...
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def now(self) -> float:
+        return time.monotonic()
 
 
 class LoopClock:

@@ -204,6 +204,39 @@ def test_aborted_transactions_of_many_segments_are_found(tmp_path: Path) -> None
     ]
 
 
+def follower_of(leader: PartitionLog, root: Path) -> PartitionLog:
+    """A log with all records of the leader, appended at once."""
+    follower = open_log(root)
+    follower.append_as_follower(leader.read_bytes(0, 1 << 20), NOW)
+    return follower
+
+
+def test_a_follower_that_copies_several_transactions_at_once_finds_the_aborted_ones(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader")
+    for round_ in range(2):
+        send(leader, 0, round_, producer=1, transactional=True)  # 0, 2
+        marker(leader, commit=False, producer=1)  # 1, 3
+    send(leader, 0, 0, producer=2, transactional=True)  # 4
+    follower = follower_of(leader, tmp_path / "follower")
+    assert [follower.aborted_transactions(0, end) for end in range(1, 5)] == [
+        [(1, 0)],
+        [(1, 0)],
+        [(1, 0), (1, 2)],
+        [(1, 0), (1, 2)],
+    ]
+
+
+def test_a_truncation_between_two_markers_that_were_copied_at_once_keeps_the_first(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader")
+    for producer in (1, 2):
+        send(leader, 0, 0, producer=producer, transactional=True)  # 0, 1
+    for producer in (2, 1):
+        marker(leader, commit=False, producer=producer)  # 2, 3
+    follower = follower_of(leader, tmp_path / "follower")
+    follower.truncate_to(3)
+    assert follower.aborted_transactions(0, 3) == [(2, 1)]
+
+
 # --- snapshots ------------------------------------------------------------------------------------
 
 states = st.builds(

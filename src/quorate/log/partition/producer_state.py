@@ -325,9 +325,13 @@ class ProducerStates:
                 self._ongoing[first_offset] = _Transaction(new.producer_id, first_offset)
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset after this transaction has ended, for the transaction index."""
+        """The last stable offset after this transaction has ended, for the transaction index.
+
+        A follower appends several batches at once: transactions that began after the marker do not count.
+        (Kafka counts them. Readers are then not told of aborted transactions that began in between.)
+        """
         others = [t.first_offset for t in self._ongoing.values() if t.producer_id != completed.producer_id]
-        return min(others, default=completed.last_offset + 1)
+        return min([completed.last_offset + 1, *others])
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Ends a transaction. It holds back the last stable offset until its marker is replicated."""

@@ -233,18 +233,20 @@ def apply_updates(
     """Applies prepared updates, completes transactions, and adds aborted ones to the transaction index
     of a segment. Raises OSError."""
     states.apply(pending.values())
-    for update in pending.values():
-        for completed in update.completed:
-            if completed.is_aborted and txn_segment is not None:
-                txn_segment.append_aborted(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        states.stable_offset_after(completed),
-                    )
+    ended = [completed for update in pending.values() for completed in update.completed]
+    if len(ended) > 1:  # the index is ordered by the markers, also those of several producers
+        ended.sort(key=lambda completed: completed.last_offset)
+    for completed in ended:
+        if completed.is_aborted and txn_segment is not None:
+            txn_segment.append_aborted(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    states.stable_offset_after(completed),
                 )
-            states.complete(completed)
+            )
+        states.complete(completed)
 
 
 def restore_recent_batches(segments: Sequence[Segment], states: ProducerStates, log_start: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +24,26 @@ def _loop(request: pytest.FixtureRequest) -> None:
     use_loop(request.param)
 
 
+SILENT = "127.0.0.3"
+
+
+@contextlib.contextmanager
+def silent_address(port: int) -> Iterator[None]:
+    """Lets `SILENT` drop what is sent to this port, as a host behind a link that is down: the queue of new
+    connections is full, and nobody takes them."""
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind((SILENT, port))
+        full.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((SILENT, port))
+        yield
+
+
 class NameServer:
-    """Looks up `alive.test` and `two.test`. Lookups of `hangs.test` end when `answers` is set."""
+    """Looks up `alive.test`, `two.test` and `silent.test`. Lookups of `hangs.test` end when `answers` is set."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -40,6 +59,7 @@ class NameServer:
         found = {
             "alive.test": ["127.0.0.1"],
             "two.test": ["127.0.0.2", "127.0.0.1"],
+            "silent.test": [SILENT, "127.0.0.1"],
             "hangs.test": ["127.0.0.1"],
         }.get(host)
         if found is None:
@@ -117,6 +137,16 @@ def test_the_next_address_of_a_name_is_tried_when_one_refuses(names: NameServer)
         channel = NodeChannel("two.test", world.listener.port, connect_timeout_s=5)
         assert isinstance(await channel.call(MetadataRequest(), 5), MetadataResponse)
         channel.close()
+
+    run(test)
+
+
+def test_the_next_address_of_a_name_is_tried_when_one_is_silent(names: NameServer) -> None:
+    async def test(world: ServedListener) -> None:
+        with silent_address(world.listener.port):
+            channel = NodeChannel("silent.test", world.listener.port, connect_timeout_s=2)
+            assert isinstance(await channel.call(MetadataRequest(), 2), MetadataResponse)
+            channel.close()
 
     run(test)
 

@@ -16,11 +16,17 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+Connected = tuple[asyncio.Transport, ProtocolT]
+
+HEAD_START_S = 0.25
+"""The time after which the next address of a name is tried beside one that does not answer (RFC 8305). If the
+attempts came one after the other, an address behind a link that is down would take the time of all."""
 
 SHARED_S = 2.0
 """A lookup is shared by the attempts of this time. Later attempts begin another one, since the name servers
@@ -42,24 +48,58 @@ _lock = threading.Lock()
 
 async def connect(
     factory: Callable[[], ProtocolT], host: str, port: int, **options: Any
-) -> tuple[asyncio.Transport, ProtocolT]:
+) -> Connected[ProtocolT]:
     """Does the same as `create_connection` of the running event loop.
 
-    Tries the addresses of the host one after the other. Raises OSError, and ValueError for a name that
+    Tries the addresses of the host in their order. The next one is tried when an attempt has failed or has
+    taken `HEAD_START_S`, and the first connection is taken. Raises OSError, and ValueError for a name that
     cannot be looked up.
     """
     loop = asyncio.get_running_loop()
     addresses = [host] if _is_address(host) else await addresses_of(host)
+    if len(addresses) == 1:
+        return await loop.create_connection(factory, addresses[0], port, **options)
+    return await _first_of(
+        [partial(loop.create_connection, factory, address, port, **options) for address in addresses]
+    )
+
+
+async def _first_of(
+    attempts: list[Callable[[], Coroutine[Any, Any, Connected[ProtocolT]]]],
+) -> Connected[ProtocolT]:
+    """The first connection of several attempts, which begin one after the other. Ends the other attempts."""
+    running: set[asyncio.Task[Connected[ProtocolT]]] = set()
     errors: list[OSError] = []
-    for address in addresses:
-        try:
-            return await loop.create_connection(factory, address, port, **options)
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            errors.append(error)
+    try:
+        while attempts or running:
+            if attempts:
+                running.add(asyncio.ensure_future(attempts.pop(0)()))
+            done, _ = await asyncio.wait(
+                running, timeout=HEAD_START_S if attempts else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                try:
+                    connected = task.result()
+                except ssl.SSLError:
+                    raise
+                except OSError as error:
+                    errors.append(error)
+                    running.discard(task)
+                else:
+                    running.discard(task)
+                    return connected
+    finally:
+        for task in running:
+            task.cancel()
+            task.add_done_callback(_abort)
     # If any address does not refuse the connection, the host may be alive.
     raise next((e for e in errors if not isinstance(e, ConnectionRefusedError)), errors[-1])
+
+
+def _abort(attempt: asyncio.Task[Connected[ProtocolT]]) -> None:
+    """Closes the connection of an attempt that has ended too late."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result()[0].abort()
 
 
 async def addresses_of(host: str) -> list[str]:

@@ -96,15 +96,17 @@ class AtomicChanges:
         exclusive then."""
         for _ in range(MAX_PREPARATIONS - 1):
             values, result = await self._prepare(prepare, epoch)
-            self._exclude(limit)
+            self._exclude(limit, epoch)
             if await self._rechecked(result, epoch):
                 return values, result
             self._release(epoch)
-        self._exclude(limit)
+        self._exclude(limit, epoch)
         return await self._prepare(prepare, epoch)
 
-    def _exclude(self, limit: asyncio.Timeout) -> None:
-        """Makes other writes wait, for at most LONGEST_S."""
+    def _exclude(self, limit: asyncio.Timeout, epoch: int) -> None:
+        """Makes other writes wait, for at most LONGEST_S. Raises NOT_CONTROLLER if the term has ended, which
+        a write of a released request may have found."""
+        self._check(epoch)
         self._state.exclusive = True
         latest = asyncio.get_running_loop().time() + LONGEST_S
         when = limit.when()
@@ -187,15 +189,17 @@ class AtomicChanges:
     def _release(self, epoch: int) -> None:
         """Lets other writes continue. A transaction that has no end yet is aborted before."""
         state = self._state
-        if state.exclusive and state.epoch == epoch:
-            try:
-                if state.next_image.transaction is not None:
-                    record = AbortTransactionRecord(reason="The change could not be completed")
-                    state.write_part([encode_record(record, 0)])
-            finally:
+        try:
+            if state.exclusive and state.epoch == epoch and state.next_image.transaction is not None:
+                record = AbortTransactionRecord(reason="The change could not be completed")
+                state.write_part([encode_record(record, 0)])
+        finally:
+            if state.epoch == epoch:
                 state.exclusive = False
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-        self._released()
+            # Also if the abort could not be written: the term has ended then, and those that wait must learn
+            # of it.
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+            self._released()

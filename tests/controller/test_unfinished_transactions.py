@@ -14,9 +14,10 @@ from quorate.metadata.records import (
     AbortTransactionRecord,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 
-from .large_changes import LIMIT, answered, begun, large, started, until
+from .large_changes import LIMIT, MANY, answered, begun, large, started, until
 from .requests import broker, run, topics
 from .support import FakeLog, FakeRaft, Harness
 
@@ -154,5 +155,31 @@ def test_a_change_whose_request_times_out_while_it_is_prepared_is_not_made() -> 
         assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
         assert h.raft.log.end == end
         assert not h.controller.state.exclusive
+
+    run(test())
+
+
+def test_a_change_that_is_prepared_again_is_not_exclusive_after_its_term() -> None:
+    """A request that waited meanwhile finds that the term has ended."""
+
+    async def test() -> None:
+        h = await started()
+        make = CreateTopicsRequest.CreatableTopic
+        named = [make(name=name, num_partitions=count, replication_factor=1)
+                 for name, count in (("large", MANY), ("first", 1), ("second", 1))]  # fmt: skip
+        answer, state = h.send(CreateTopicsRequest(topics=named)), h.controller.state
+        await asyncio.sleep(0)
+        h.send(topics("first"))
+        await until(lambda: state.exclusive)
+        await until(lambda: not state.exclusive)
+        h.send(topics("second"))
+        await until(lambda: state.exclusive)
+        other = h.send(topics("other"))
+        h.raft.refuse = True
+        for each in (other, answer):
+            with pytest.raises(KafkaError) as raised:
+                await asyncio.wait_for(each, 5)
+            assert raised.value.code == ErrorCode.NOT_CONTROLLER
+        assert not state.exclusive
 
     run(test())

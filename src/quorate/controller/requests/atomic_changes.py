@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quorate.clock import NEVER
 from quorate.controller.changes.attribution import Attribution
 from quorate.controller.changes.batched_change import ChangeSteps
+from quorate.controller.clock import NEVER
 from quorate.controller.context import Result
 from quorate.controller.replication.encoded_records import value_of
 from quorate.metadata.framing import encode_record
@@ -96,15 +96,17 @@ class AtomicChanges:
         exclusive then."""
         for _ in range(MAX_PREPARATIONS - 1):
             values, result = await self._prepare(prepare, epoch)
-            self._exclude(limit)
+            self._exclude(limit, epoch)
             if await self._rechecked(result, epoch):
                 return values, result
             self._release(epoch)
-        self._exclude(limit)
+        self._exclude(limit, epoch)
         return await self._prepare(prepare, epoch)
 
-    def _exclude(self, limit: asyncio.Timeout) -> None:
-        """Makes other writes wait, for at most LONGEST_S."""
+    def _exclude(self, limit: asyncio.Timeout, epoch: int) -> None:
+        """Makes other writes wait, for at most LONGEST_S. Raises NOT_CONTROLLER if the term has ended, which
+        a write of a released request may have found."""
+        self._check(epoch)
         self._state.exclusive = True
         latest = asyncio.get_running_loop().time() + LONGEST_S
         when = limit.when()
@@ -194,6 +196,8 @@ class AtomicChanges:
         finally:
             if state.epoch == epoch:
                 state.exclusive = False
+            # Also if the abort could not be written: the term has ended then, and those that wait must learn
+            # of it.
             waiting, self._waiting = self._waiting, []
             for future in waiting:
                 if not future.done():

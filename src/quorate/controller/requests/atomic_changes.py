@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import NEVER
 from quorate.controller.changes.attribution import Attribution
 from quorate.controller.changes.batched_change import ChangeSteps
-from quorate.controller.clock import NEVER
 from quorate.controller.context import Result
 from quorate.controller.replication.encoded_records import value_of
 from quorate.metadata.framing import encode_record

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,7 +44,8 @@ def silent_address(port: int) -> Iterator[None]:
 
 
 class NameServer:
-    """Looks up `alive.test`, `two.test` and `silent.test`. Lookups of `hangs.test` end when `answers` is set."""
+    """Looks up `alive.test`, `two.test` and `silent.test` at once, and `slow.test` in a second. Lookups of
+    `hangs.test` end when `answers` is set."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -56,11 +58,14 @@ class NameServer:
         self.asked.append(host)
         if host == "hangs.test":
             self.answers.wait(20)
+        if host == "slow.test":
+            time.sleep(1.0)
         found = {
             "alive.test": ["127.0.0.1"],
             "two.test": ["127.0.0.2", "127.0.0.1"],
             "silent.test": [SILENT, "127.0.0.1"],
             "hangs.test": ["127.0.0.1"],
+            "slow.test": ["127.0.0.1"],
         }.get(host)
         if found is None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -73,6 +78,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
     monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
     yield server
     server.answers.set()
+    name_lookup._kept.clear()
     for thread in threading.enumerate():
         if thread.name.startswith("lookup-"):
             thread.join(5)
@@ -127,6 +133,45 @@ def test_an_attempt_that_waits_for_a_shared_lookup_connects_when_it_ends(names: 
         await asyncio.sleep(0.01)
         names.answers.set()
         assert isinstance(await asking, MetadataResponse)
+        channel.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.2])
+def test_a_lookup_that_takes_longer_than_an_attempt_serves_a_later_one(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch, pause_s: float
+) -> None:
+    monkeypatch.setattr(name_lookup, "SHARED_S", 0.2)
+
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("slow.test", world.listener.port, connect_timeout_s=0.4, backoff_max_s=0.05)
+        for _ in range(5):
+            try:
+                await channel.connected()
+                break
+            except RequestTimedOut:
+                await asyncio.sleep(pause_s)
+        assert channel.connection is not None
+        channel.close()
+
+    run(test)
+
+
+def test_a_thread_that_cannot_be_started_is_not_waited_for(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("alive.test", world.listener.port, connect_timeout_s=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            for _ in range(name_lookup.MAX_LOOKUPS):
+                with pytest.raises(KafkaConnectionError, match="can't start new thread"):
+                    await channel.connected()
+        assert isinstance(await channel.call(MetadataRequest(), 1), MetadataResponse)
         channel.close()
 
     run(test)

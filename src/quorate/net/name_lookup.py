@@ -4,13 +4,15 @@ The resolver of the operating system blocks its thread until it has asked all na
 a minute when one of them does not answer. Event loops look names up in a few threads (uvloop in two), and
 do not end a lookup whose caller has given up. So the attempts to connect to one node with such a name
 would soon keep all these threads busy, and no other node could be reached by its name. Here each lookup
-has a thread of its own, and attempts that run at the same time share it.
+has a thread of its own, and attempts that run at the same time share it. A lookup that takes longer than an
+attempt serves later ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import socket
 import ssl
@@ -18,8 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+from quorate.dataclass import dataclass
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 Connected = tuple[asyncio.Transport, ProtocolT]
@@ -30,19 +35,42 @@ attempts came one after the other, an address behind a link that is down would t
 
 SHARED_S = 2.0
 """A lookup is shared by the attempts of this time. Later attempts begin another one, since the name servers
-may answer again."""
+may answer again, and take the result of the first one that ends."""
 MAX_LOOKUPS = 4
 """The lookups of one name at the same time."""
 
+SLOW_S = 0.5
+"""A lookup that has taken so long may have ended after its attempts had given up."""
+KEPT_S = 10.0
+"""The result of such a lookup is kept for the attempts of this time. When the first name server does not
+answer, each lookup takes 5 seconds, longer than an attempt. Java keeps each result for 30 seconds."""
 
-class _Lookup(NamedTuple):
-    """A lookup that has not ended, and when it began."""
 
-    began: float
-    found: Future[list[str]]
+def _unknown() -> Future[list[str]]:
+    found: Future[list[str]] = Future()
+    found.set_running_or_notify_cancel()  # a waiter that gives up does not end it for the others
+    return found
 
 
-_lookups: dict[str, list[_Lookup]] = {}
+@dataclass(slots=True)
+class _Lookups:
+    """The lookups of one name that have not ended."""
+
+    began: list[float] = field(default_factory=list)
+    """When each of them began."""
+    found: Future[list[str]] = field(default_factory=_unknown)
+    """The result of the one that ends first."""
+
+
+class _Kept(NamedTuple):
+    """The result of a slow lookup, and when it ended."""
+
+    ended: float
+    addresses: list[str]
+
+
+_lookups: dict[str, _Lookups] = {}
+_kept: dict[str, _Kept] = {}
 _lock = threading.Lock()
 
 
@@ -104,7 +132,13 @@ def _abort(attempt: asyncio.Task[Connected[ProtocolT]]) -> None:
 
 async def addresses_of(host: str) -> list[str]:
     """The addresses of a host, at least one. Raises OSError and ValueError."""
-    return await asyncio.wrap_future(_shared_lookup(host))
+    now = time.monotonic()
+    with _lock:
+        kept = _kept.get(host)
+        if kept is not None and now - kept.ended < KEPT_S:
+            return kept.addresses
+        found = _shared_lookup(host, now)
+    return await asyncio.wrap_future(found)
 
 
 def _is_address(host: str) -> bool:
@@ -115,34 +149,42 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _shared_lookup(host: str) -> Future[list[str]]:
-    now = time.monotonic()
-    with _lock:
-        running = _lookups.setdefault(host, [])
-        if running and (now - running[-1].began < SHARED_S or len(running) >= MAX_LOOKUPS):
-            return running[-1].found
-        lookup = _Lookup(now, Future())
-        lookup.found.set_running_or_notify_cancel()  # a waiter that gives up does not end it for the others
-        running.append(lookup)
-    threading.Thread(target=_look_up, args=(host, lookup), name=f"lookup-{host}", daemon=True).start()
-    return lookup.found
+def _shared_lookup(host: str, now: float) -> Future[list[str]]:
+    """The result of the running lookups of a host, of which another one begins if necessary. Called with the
+    lock. Raises OSError."""
+    lookups = _lookups.get(host) or _Lookups()
+    began = lookups.began
+    if not began or (now - began[-1] >= SHARED_S and len(began) < MAX_LOOKUPS):
+        try:
+            threading.Thread(target=_look_up, args=(host, now), name=f"lookup-{host}", daemon=True).start()
+        except RuntimeError as error:  # as when a socket cannot be had: it may be had later
+            raise OSError(errno.EAGAIN, str(error)) from error
+        began.append(now)
+        _lookups[host] = lookups
+    return lookups.found
 
 
-def _look_up(host: str, lookup: _Lookup) -> None:
-    found: list[str] = []
+def _look_up(host: str, began: float) -> None:
+    addresses: list[str] = []
     failure: Exception | None = None
     try:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        found = list(dict.fromkeys(str(info[4][0]) for info in infos))
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
     except Exception as error:
         failure = error
+    ended = time.monotonic()
     with _lock:
-        running = _lookups[host]
-        running.remove(lookup)
-        if not running:
+        lookups = _lookups[host]
+        found, lookups.found = lookups.found, _unknown()
+        lookups.began.remove(began)
+        if not lookups.began:
             del _lookups[host]
+        if failure is None and ended - began >= SLOW_S:
+            _kept[host] = _Kept(ended, addresses)
+        else:
+            _kept.pop(host, None)
     with contextlib.suppress(RuntimeError):  # the event loop of a waiter has been closed
         if failure is not None:
-            lookup.found.set_exception(failure)
+            found.set_exception(failure)
         else:
-            lookup.found.set_result(found)
+            found.set_result(addresses)

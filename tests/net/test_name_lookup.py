@@ -129,3 +129,18 @@ def test_a_name_that_does_not_exist_is_a_connection_error(names: NameServer) -> 
         channel.close()
 
     run(test)
+
+
+def test_a_lookup_without_a_thread_fails_and_does_not_stay_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def test(_world: ServedListener) -> None:
+        with monkeypatch.context() as threads:
+            threads.setattr(threading.Thread, "start", refused)
+            for _ in range(name_lookup.MAX_LOOKUPS):
+                with pytest.raises(OSError, match="localhost: can't start new thread"):
+                    await asyncio.wait_for(name_lookup.addresses_of("localhost"), 5)
+        assert await asyncio.wait_for(name_lookup.addresses_of("localhost"), 5)
+
+    run(test)

@@ -84,7 +84,11 @@ def _shared_lookup(host: str) -> Future[list[str]]:
         lookup = _Lookup(now, Future())
         lookup.found.set_running_or_notify_cancel()  # a waiter that gives up does not end it for the others
         running.append(lookup)
-    threading.Thread(target=_look_up, args=(host, lookup), name=f"lookup-{host}", daemon=True).start()
+    try:
+        threading.Thread(target=_look_up, args=(host, lookup), name=f"lookup-{host}", daemon=True).start()
+    except RuntimeError as error:  # the system has no more threads
+        _remove(host, lookup)
+        lookup.found.set_exception(OSError(f"cannot look up {host}: {error}"))
     return lookup.found
 
 
@@ -96,13 +100,18 @@ def _look_up(host: str, lookup: _Lookup) -> None:
         found = list(dict.fromkeys(str(info[4][0]) for info in infos))
     except Exception as error:
         failure = error
-    with _lock:
-        running = _lookups[host]
-        running.remove(lookup)
-        if not running:
-            del _lookups[host]
+    _remove(host, lookup)
     with contextlib.suppress(RuntimeError):  # the event loop of a waiter has been closed
         if failure is not None:
             lookup.found.set_exception(failure)
         else:
             lookup.found.set_result(found)
+
+
+def _remove(host: str, lookup: _Lookup) -> None:
+    """Removes a lookup that has ended."""
+    with _lock:
+        running = _lookups[host]
+        running.remove(lookup)
+        if not running:
+            del _lookups[host]

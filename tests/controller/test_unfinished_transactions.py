@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from quorate.controller.requests import atomic_changes
-from quorate.controller.requests.atomic_changes import MAX_PARTS_IN_FLIGHT
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.loader import apply_committed
 from quorate.metadata.records import (
     AbortTransactionRecord,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.create_topics import CreateTopicsRequest
-from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 
-from .large_changes import LIMIT, MANY, answered, begun, large, started, until
+from .large_changes import LIMIT, answered, begun, large, started, until
 from .requests import broker, run, topics
 from .support import FakeLog, FakeRaft, Harness
 
@@ -115,37 +110,6 @@ def test_a_transaction_that_takes_too_long_is_aborted(monkeypatch: pytest.Monkey
     run(test())
 
 
-def test_a_transaction_that_cannot_be_aborted_leaves_no_request_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Raft has lost the leadership, and the controller has not been told yet."""
-
-    async def test() -> None:
-        h = await started()
-        h.raft.kraft_version = h.raft.kraft_version_finalised = 0
-        monkeypatch.setattr(atomic_changes, "LONGEST_S", 0.05)
-        key = UpdateFeaturesRequest.FeatureUpdateKey
-        upgrade = UpdateFeaturesRequest(feature_updates=[key(feature="kraft.version", max_version_level=1)])
-        in_transaction = asyncio.Event()
-
-        async def upgraded(epoch: int, level: int, *, validate_only: bool = False) -> None:
-            await in_transaction.wait()
-
-        monkeypatch.setattr(h.raft, "upgrade_kraft_version", upgraded)
-        written = len(h.raft.log.batches)
-        waiting, answer = h.send(upgrade), h.send(large())
-        await until(lambda: len(h.raft.log.batches) == written + MAX_PARTS_IN_FLIGHT)
-        in_transaction.set()
-        await asyncio.sleep(0)
-        h.raft.refuse = True
-        for refused in (answer, waiting):
-            with pytest.raises(KafkaError) as raised:
-                await asyncio.wait_for(refused, 5)
-            assert raised.value.code == ErrorCode.NOT_CONTROLLER
-
-    run(test())
-
-
 def test_a_change_whose_request_times_out_while_it_is_prepared_is_not_made() -> None:
     async def test() -> None:
         h = await started()
@@ -155,31 +119,5 @@ def test_a_change_whose_request_times_out_while_it_is_prepared_is_not_made() -> 
         assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
         assert h.raft.log.end == end
         assert not h.controller.state.exclusive
-
-    run(test())
-
-
-def test_a_change_that_is_prepared_again_is_not_exclusive_after_its_term() -> None:
-    """A request that waited meanwhile finds that the term has ended."""
-
-    async def test() -> None:
-        h = await started()
-        make = CreateTopicsRequest.CreatableTopic
-        named = [make(name=name, num_partitions=count, replication_factor=1)
-                 for name, count in (("large", MANY), ("first", 1), ("second", 1))]  # fmt: skip
-        answer, state = h.send(CreateTopicsRequest(topics=named)), h.controller.state
-        await asyncio.sleep(0)
-        h.send(topics("first"))
-        await until(lambda: state.exclusive)
-        await until(lambda: not state.exclusive)
-        h.send(topics("second"))
-        await until(lambda: state.exclusive)
-        other = h.send(topics("other"))
-        h.raft.refuse = True
-        for each in (other, answer):
-            with pytest.raises(KafkaError) as raised:
-                await asyncio.wait_for(each, 5)
-            assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert not state.exclusive
 
     run(test())

@@ -22,7 +22,8 @@ from quorate.raft.core.messages import (
 )
 from quorate.raft.core.replies import log_unexpected_error, on_common_reply, on_top_level_error
 from quorate.raft.core.state import RaftState
-from quorate.raft.types import NO_DIRECTORY, RaftError, ReplicaKey, Role
+from quorate.raft.core.voters import Voter
+from quorate.raft.types import NO_DIRECTORY, Address, RaftError, ReplicaKey, Role
 
 logger = logging.getLogger(__name__)
 
@@ -114,14 +115,15 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
         transitions.become_candidate(r, now)
         return True
     if isinstance(reply, Failure):
-        if reply is Failure.DISCONNECTED and r.election is not None and request.epoch == r.epoch:
-            r.election.unreachable.add(event.to.id)
-            give_up_if_unwinnable(r, now)
+        note_failed_address(r, event, now)
         return False
     if reply.top_level:
+        note_failed_address(r, event, now)
         return on_top_level_error(r, event, reply, now)
     handled = on_common_reply(r, event, reply, now)
     if handled is not None:
+        if reply.error == ErrorCode.INVALID_VOTER_KEY:
+            note_failed_address(r, event, now)
         return handled
     if not isinstance(reply, VoteReply):
         raise RaftError("Vote was answered by a response of another type")
@@ -136,6 +138,40 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
         transitions.promote_if_elected(r, now)
         give_up_if_unwinnable(r, now)
     return True
+
+
+def vote_addresses(r: RaftState, voter: Voter) -> list[Address]:
+    """Where a voter is asked for its vote: at its address in the voter set, then at the bootstrap servers that
+    no voter is known to have.
+
+    A voter may have returned with another address, which only the leader can put into the voter set. If so
+    many have that those known cannot elect one, they find each other here. A Vote names the voter that it
+    is for, and another replica refuses it. Apache Kafka's controllers ask at the first address only.
+    """
+    listener = r.params.listener_name
+    known = r.voters.address(voter.id, listener) or voter.endpoints.get(listener)
+    taken = {other.endpoints.get(listener) for other in r.voters} | {r.params.endpoints.get(listener)}
+    return [*([] if known is None else [known]), *(a for a in r.params.bootstrap if a not in taken)]
+
+
+def note_failed_address(r: RaftState, event: Replied, now: float) -> None:
+    """Notes that a voter has not been found at an address, so that it is asked at the next one.
+
+    When it was not found at any of them, this begins anew, and its vote does not count in this election.
+    """
+    to, voters = event.to, r.voters if r.election is None else r.election.voters
+    voter = voters.by_id.get(to.id)
+    if voter is None:
+        return
+    addresses = vote_addresses(r, voter)
+    if len(addresses) == 1 and event.reply is not Failure.DISCONNECTED:
+        return
+    r.votes_failed_at.add((to.id, to.address))
+    if all((to.id, address) in r.votes_failed_at for address in addresses):
+        r.votes_failed_at = {failed for failed in r.votes_failed_at if failed[0] != to.id}
+        if r.election is not None and isinstance(event.request, Vote) and event.request.epoch == r.epoch:
+            r.election.unreachable.add(to.id)
+            give_up_if_unwinnable(r, now)
 
 
 def give_up_if_unwinnable(r: RaftState, now: float) -> None:
@@ -164,9 +200,8 @@ def send_vote_requests(r: RaftState, now: float) -> None:
         return
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:
-            address = r.voters.address(voter.id, r.params.listener_name) or voter.endpoints.get(
-                r.params.listener_name
-            )
+            addresses = vote_addresses(r, voter)
+            address = next((a for a in addresses if (voter.id, a) not in r.votes_failed_at), None)
             if address is not None:
                 r.send(Peer(voter.id, address), vote_request(r, voter.key), now)
 

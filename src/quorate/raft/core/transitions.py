@@ -119,6 +119,7 @@ def become_follower(r: RaftState, epoch: int, leader_id: int, endpoints: Endpoin
     _transition_to(r, Role.FOLLOWER)
     start_following(r, now, latest)
     r.lost_elections = 0
+    r.votes_failed_at.clear()
     persist(r)
     r.reset_links()
 

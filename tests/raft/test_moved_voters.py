@@ -1,0 +1,56 @@
+"""Elections among voters that have come back with other addresses, which the voter set does not have yet."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from quorate.raft.types import Address, Role
+from tests.raft.world import Node as Replica
+from tests.raft.world import World, address
+
+MOVED = 100
+"""A moved voter has the address of its id and this number."""
+
+
+def moved_world(moved: set[int], silent: bool) -> World:
+    """Voters 1 to 3. Voter 1 has led and has a longer log than the others, of which `moved` have other
+    addresses now. At their old ones there is no host (`silent`), or a connection is refused."""
+    world = World(3, kraft=1)
+    world.bootstrap = [1, *(i + MOVED if i in moved else i for i in (2, 3))]
+    world.boot_all()
+    world.nodes[1].core.state.election_deadline = 0.0
+    leader = world.elect()
+    world.settle("all have it")
+    world.run(1)
+    others = [i for i in world.nodes if i != leader.id]
+    for i in others:
+        world.kill(i)
+    leader.propose("only one has it")
+    assert world.run(30, lambda: leader.core.state.role is not Role.LEADER)
+    names = dict(zip(sorted(moved), others, strict=False))
+    places = {i + MOVED: at for i, at in names.items()}
+    gone = None if silent else Replica(world, 0, leader.static)
+
+    def node_at(where: Address) -> Replica | None:
+        number = where[1] - address(0)[1]
+        if number in places:
+            return world.nodes[places[number]]
+        return gone if number in places.values() else world.nodes.get(number)
+
+    world.node_at = node_at  # type: ignore[method-assign]
+    for wanted, at in names.items():
+        node = world.nodes[at]
+        node.boot_up()
+        params = node.core.state.params
+        new = {name: address(wanted + MOVED) for name in params.endpoints}
+        node.core.state.params = dataclasses.replace(params, endpoints=new)
+    return world
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["no host", "refused"])
+def test_voters_that_have_moved_elect_one_of_them_by_the_bootstrap_servers(silent: bool) -> None:
+    """The third one, which they can reach, has a longer log, and does not know where they are."""
+    world = moved_world({2, 3}, silent)
+    assert world.run(60, lambda: world.leader is not None)

@@ -21,7 +21,7 @@ from quorate.net.connections.response_queue import (
     encode_frame,
     is_large,
 )
-from quorate.net.dispatch import ANONYMOUS, FrameHandler, RequestContext
+from quorate.net.dispatch import ANONYMOUS, PAUSE_S, FrameHandler, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.turns import SLICE_S
@@ -52,9 +52,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = self._input_ended = self._decoding = self._held = self._closing = False
-        self._resuming = False
-        self.requests = 0
-        self._slice_started = self._frame_started_at = self._last_active = 0.0
+        self._resuming, self.requests = False, 0
+        self._slice_started = self._frame_started_at = self._last_active = self.resumed_at = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
         self.peer_host = self.id = ""
         self.peer_port = 0
@@ -92,14 +91,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         now = time.monotonic()
         if now - self._slice_started > SLICE_S:
             self._slice_started = now
-        was_started = self._reader.started
+        if not self._reader.started:
+            if self._last_active - self._frame_started_at > PAUSE_S:
+                self.resumed_at = self._last_active
+            self._frame_started_at = self._last_active
         try:
             self._reader.received(nbytes)
         except ProtocolViolation as e:
             self._on_violation(e)
             return
-        if not was_started:
-            self._frame_started_at = self._last_active
         self._update_reading()
 
     def eof_received(self) -> bool:

@@ -132,8 +132,8 @@ def observing(checker: ReplicationChecker, collect: Callable[[BaseException], No
         stack.enter_context(mock.patch.object(PartitionLog, "open", staticmethod(open_log)))
 
         def promoting(real: Callable[..., Any]) -> Callable[..., Any]:
-            def promote(self: PartitionLog) -> None:
-                real(self)
+            def promote(self: PartitionLog, gap_start: int | None) -> None:
+                real(self, gap_start)
                 checker.moved()
                 opened(self)
 

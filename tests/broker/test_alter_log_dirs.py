@@ -4,6 +4,7 @@ asked, and what interrupts a move. KIP-113, KIP-858."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from quorate.records.batch import build_batch
+from quorate.records.batch import build_batch, iter_batches
 from quorate.threads import in_thread
 
 from .moves import RECORDS, A, B, C, Moves
@@ -509,4 +510,47 @@ def test_a_broker_that_is_killed_at_any_step_of_a_move_loses_nothing(
     moves.assign(B)
     moves.until(lambda: moves.current.dir.parent == moves.second)
     assert moves.values == RECORDS
+    moves.shut_down()
+
+
+def lose_last_batch(segment: Path) -> None:
+    """A power failure has lost the end of a segment that was not synced yet."""
+    *_, (_, last) = iter_batches(segment.read_bytes())
+    os.truncate(segment, segment.stat().st_size - len(last))
+
+
+def test_a_copy_with_a_gap_is_copied_again_from_there(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    begin(moves)
+    for value in (b"a", b"b"):
+        moves.world.ask(produce("t", (0, batch_of(value)), acks=1))
+    moves.until(lambda: moves.future is not None and moves.future.log_end_offset == 42)
+    assert moves.future is not None
+    moves.future.roll()
+    moves.world.ask(produce("t", (0, batch_of(b"c")), acks=1))
+    moves.until(lambda: moves.future is not None and moves.future.log_end_offset == 43)
+    copy = moves.future.dir
+    moves.kill()
+    lose_last_batch(min(copy.glob("*.log")))
+    moves.start()
+    moves.world.moves.resume()
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert moves.values == [*RECORDS, b"a", b"b", b"c"]
+    moves.shut_down()
+
+
+def test_the_gap_of_a_replica_is_still_known_after_its_move(tmp_path: Path) -> None:
+    moves = Moves(tmp_path)
+    moves.current.roll()
+    moves.world.ask(produce("t", (0, batch_of(b"later")), acks=1))
+    source = moves.current.dir
+    moves.kill()
+    lose_last_batch(min(source.glob("*.log")))
+    moves.start()
+    assert moves.current.gap_start == 39
+    begin(moves)
+    moves.assign(B)
+    moves.until(lambda: moves.current.dir.parent == moves.second)
+    assert (moves.current.log_end_offset, moves.current.gap_start) == (41, 39)
     moves.shut_down()

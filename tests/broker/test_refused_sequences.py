@@ -37,6 +37,7 @@ def batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> bytes:
 class Connection:
     def __init__(self) -> None:
         self.requests = 0
+        self.resumed_at = 0.0
 
 
 def error_of(
@@ -179,3 +180,21 @@ def test_a_name_that_no_topic_can_have_is_not_remembered() -> None:
     for name in ("t" * 249, "t" * 250):
         refused.remember(name, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     assert len(refused) == 1
+
+
+def test_a_batch_that_arrives_slowly_behind_the_refused_one_is_not_the_first_of_a_log(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused_sequences, "REMEMBERED_S", -1.0)
+    connection = Connection()
+    error_of(broker, batch(0), connection=connection)
+    broker.publish(LED)
+    assert error_of(broker, batch(1), connection=connection) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_batch_after_a_pause_of_its_connection_is_the_first_of_a_log(broker: Broker) -> None:
+    connection = Connection()
+    error_of(broker, batch(0), connection=connection)
+    broker.publish(LED)
+    connection.resumed_at = broker.loop.time() + 1
+    assert error_of(broker, batch(1), connection=connection) == ErrorCode.NONE

@@ -75,6 +75,31 @@ def test_a_gap_before_records_is_known_unless_compaction_may_have_caused_it(
     assert (contents(again), again.gap_start) == ([(0, b"kept")], None)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_gap_is_still_known_after_another_stop(tmp_path: Path, clean: bool) -> None:
+    """The replica may have found no leader from which it could copy the lost records."""
+    log = after_a_gap(tmp_path)
+    log.flush()
+    if clean:
+        log.close()
+    point = log.flusher.recovery_point_to_checkpoint
+    again = reopened(log, recovery_point=point, clean_shutdown=clean)
+    assert (contents(again), again.gap_start) == ([(0, b"kept"), (3, b"later")], 1)
+    again.truncate_to(certain_end(again, counts=False))
+    put(again, b"copied")
+    assert again.flusher.recovery_point_to_checkpoint == 1
+    again.close()
+    assert again.flusher.recovery_point_to_checkpoint == 2
+
+
+def test_a_gap_is_forgotten_when_retention_has_deleted_the_records_before_it(tmp_path: Path) -> None:
+    log = after_a_gap(tmp_path)
+    log.high_watermark = log.log_end_offset
+    log.increment_log_start_offset(3, "test")
+    assert log.delete_old_segments(NOW) == 1
+    assert log.gap_start is None
+
+
 def test_a_log_that_starts_over_has_no_gap(tmp_path: Path) -> None:
     log = after_a_gap(tmp_path)
     log.truncate_fully_and_start_at(2)

@@ -191,7 +191,7 @@ class LogDirMove:
             "[ReplicaAlterLogDirs] Copying %s-%d to %s from offset %d",
             *(topic, partition, target, self.future.log_end_offset),
         )
-        self.truncated(self._common_end())
+        self.truncated(self._certain_end())
         self._take_assignment()
         while True:
             if self._truncate_to is not None:
@@ -214,6 +214,12 @@ class LogDirMove:
                 await self._copy(log)
 
     # --- truncation and offsets -------------------------------------------------------------------
+
+    def _certain_end(self) -> int:
+        """The offset up to which the future log is certainly a copy of the current one. A power failure may
+        have left a gap in it."""
+        end, gap = self._common_end(), self.future.gap_start
+        return end if gap is None else min(end, gap)
 
     def _common_end(self) -> int:
         """The offset up to which the leader epochs of both logs are the same. The current log may have been

@@ -34,8 +34,9 @@ MAX_IN_FLIGHT = 5
 """max.in.flight.requests.per.connection of an idempotent producer. So many requests of a connection, the
 refused one among them, can have been sent before its response arrived."""
 REMEMBERED_S = 1.0
-"""The other requests in flight arrive within a round trip and the time of their transmission. A connection
-that is not used for longer may have few requests between the refused batch and one of a new topic."""
+"""For requests without a connection. Those of a connection that were in flight with a refused one arrive
+without a pause after it, however slow the link is. After a pause a connection may have few requests between
+the refused batch and one of a new topic."""
 
 _SENT_AGAIN = frozenset(
     {
@@ -52,7 +53,7 @@ class _Refused(NamedTuple):
     error: ErrorCode
     producer_epoch: int
     first_sequence: int
-    until: float
+    at: float
     connection: ref[RequestCounter] | None
     requests: int
     """The number of the refused request among those of its connection."""
@@ -97,9 +98,8 @@ class RefusedSequences:
             or known.first_sequence >= header.base_sequence
             or not self._is_in_flight(known, connection)
         ):
-            until = self._now() + REMEMBERED_S
             by = (None, 0) if connection is None else (ref(connection), connection.requests)
-            known = _Refused(error, header.producer_epoch, header.base_sequence, until, *by)
+            known = _Refused(error, header.producer_epoch, header.base_sequence, self._now(), *by)
         self._entries[key] = known
         if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
@@ -107,13 +107,12 @@ class RefusedSequences:
     def _is_in_flight(self, refused: _Refused, connection: RequestCounter | None) -> bool:
         """Whether a request of `connection` can have been sent before the response to the refused one had
         arrived."""
-        if self._now() > refused.until:
-            return False
         if refused.connection is None:
-            return connection is None
+            return connection is None and self._now() <= refused.at + REMEMBERED_S
         return (
             refused.connection() is connection is not None
             and connection.requests < refused.requests + MAX_IN_FLIGHT
+            and connection.resumed_at <= refused.at
         )
 
     def check(

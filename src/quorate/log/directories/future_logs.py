@@ -82,7 +82,7 @@ class FutureLogs:
             current = self._current.get((log.topic, log.partition))
             if current is None and log.topic_id and assigned_directory(log) == log.log_dir:
                 logger.warning("[LogManager] %s becomes the current log, because there is no other", log.dir)
-                self._promote(log)
+                self._promote(log, log.gap_start)
             elif current is not None and (current.log_dir == log.log_dir or current.topic_id != log.topic_id):
                 logger.warning("[LogManager] Deleting %s, which is no copy of %s", log.dir, current.dir)
                 self.delete(log.topic, log.partition)
@@ -133,7 +133,7 @@ class FutureLogs:
         key = (topic, partition)
         current, future = self._current[key], self._logs[key]
         logger.info("[LogManager] Replacing %s by %s", current.dir, future.dir)
-        self._promote(future)
+        self._promote(future, current.gap_start)
         future.high_watermark = current.high_watermark
         future.epochs.copy_from(current.epochs)
         source = current.log_dir
@@ -144,10 +144,10 @@ class FutureLogs:
             self._deletion.delete_after_syncs_of(str(future.log_dir), current)
         return future
 
-    def _promote(self, log: PartitionLog) -> None:
+    def _promote(self, log: PartitionLog, gap_start: int | None) -> None:
         key = (log.topic, log.partition)
         self._deletion.free_name(str(log.log_dir / f"{log.topic}-{log.partition}"))
-        log.become_current()
+        log.become_current(gap_start)
         del self._logs[key]
         self._current[key] = log
 

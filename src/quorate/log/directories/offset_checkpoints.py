@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _SLICE = 2048  # logs whose offset is read between two yields: about a millisecond
 
 _VALUES: dict[str, Callable[[PartitionLog], int | None]] = {
-    RECOVERY_POINTS: lambda log: log.recovery_point,
+    RECOVERY_POINTS: lambda log: log.flusher.recovery_point_to_checkpoint,
     LOG_STARTS: lambda log: log.log_start_to_checkpoint,
     HIGH_WATERMARKS: lambda log: log.high_watermark,
 }

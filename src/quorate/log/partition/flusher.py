@@ -65,6 +65,13 @@ class Flusher:
         return self._log.end_offset - self.recovery_point
 
     @property
+    def recovery_point_to_checkpoint(self) -> int:
+        """The recovery point, but at most the start of a gap, so that the next start finds the gap again. The
+        replica may be stopped cleanly before a leader is known from which it could copy what it lacks."""
+        gap = self._log.gap_start
+        return self.recovery_point if gap is None else min(gap, self.recovery_point)
+
+    @property
     def generation(self) -> int:
         """A number that changes when work for the directory and records of before has lost its object."""
         return self._generation

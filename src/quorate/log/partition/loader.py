@@ -13,6 +13,8 @@ import itertools
 import logging
 import os
 import time
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from quorate.dataclass import dataclass
@@ -103,12 +105,8 @@ def load_log(
         loaded.segments.append(segment)
         loaded.log_end_offset = log_start_offset
     needs_no_recovery = clean and loaded.recovered_from is None
-    if needs_no_recovery and 0 < recovery_point < loaded.log_end_offset:
-        raise CorruptRecordError(
-            f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} "
-            "(recovery-point-offset-checkpoint), but its last batch claims to end before "
-            f"{loaded.log_end_offset}. Restore the file from a replica or a backup"
-        )
+    if needs_no_recovery and recovery_point < loaded.log_end_offset:
+        _check_closed_end(log, loaded, recovery_point)
     log.set_segments(loaded.segments, loaded.log_end_offset)
     log_start = max(log_start_offset, log.bases[0])
     last_epoch = log.last_epoch()
@@ -124,6 +122,21 @@ def load_log(
     _load_producers(log, producers, loaded, log_start, clean, now_ms)
     new_recovery_point = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
     return LoadedLog(epochs, producers, log_start, new_recovery_point)
+
+
+def _check_closed_end(log: LocalLog, loaded: _LoadedSegments, recovery_point: int) -> None:
+    """Checks a log that was closed cleanly, and ends after its recovery point: it had a gap there, which is
+    still known then. Raises OSError, CorruptRecordError."""
+    segments = loaded.segments
+    following = bisect_right(segments, recovery_point, key=attrgetter("base_offset"))
+    if 0 < following < len(segments) and read_end_offset(segments[following - 1]) == recovery_point:
+        log.gap_start = None if log.config.compacts else recovery_point
+    elif recovery_point > 0:
+        raise CorruptRecordError(
+            f"{segments[-1].log_path} was closed at offset {recovery_point} "
+            "(recovery-point-offset-checkpoint), but its last batch claims to end before "
+            f"{loaded.log_end_offset}. Restore the file from a replica or a backup"
+        )
 
 
 def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:

@@ -375,6 +375,8 @@ class LocalLog:
         after `file.delete.delay.ms`."""
         removed = self.segments[:count]
         del self.segments[:count], self.bases[:count]
+        if self.gap_start is not None and self.gap_start < self.bases[0]:
+            self.gap_start = None
         paths = [*self._forget_files(removed), *snapshots]
         self._removal.remove_later(paths, self.parent, self.config.file_delete_delay_ms)
 

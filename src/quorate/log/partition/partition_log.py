@@ -476,8 +476,7 @@ class PartitionLog:
             self._move_log_start(start)
 
     def rename_for_delete(self, kind: str = "delete") -> str:
-        """Renames the directory to a `-delete` or `-stray` name, so that its name is free for another
-        log. Returns the new path.
+        """Renames the directory to a `-delete` or `-stray` name, which frees its name. Returns the new path.
 
         After a crash the old name may be back; the next start treats it as a stray. Raises LogDirFailure.
         """
@@ -485,8 +484,9 @@ class PartitionLog:
         self._rename(target)
         return target
 
-    def become_current(self) -> None:
-        """Renames the directory of a future log to that of a current one. Raises LogDirFailure."""
+    def become_current(self, gap_start: int | None) -> None:
+        """Renames the directory of a future log, the copy of a log with this gap. Raises LogDirFailure."""
+        self._log.gap_start = gap_start
         self.name = self._log.name = self._log.current_name
         self._rename(os.path.join(self._log.parent, self.name))
 

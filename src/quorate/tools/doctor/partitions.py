@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -280,7 +282,7 @@ def _segment_findings(
                 yield _damage(
                     segment, position, size, end, reason, torn=last and behind is None and not state.clean
                 )
-    yield from _offset_findings(path, key, end, state)
+    yield from _offset_findings(path, key, listing.logs, end, state)
 
 
 def _headers(fd: int, size: int) -> Iterator[BatchHeader]:
@@ -322,7 +324,9 @@ def _damage(segment: Path, position: int, size: int, end: int, reason: str, *, t
     )
 
 
-def _offset_findings(path: Path, key: TopicPartition, end: int, state: LogDirState) -> Iterator[Finding]:
+def _offset_findings(
+    path: Path, key: TopicPartition, bases: list[int], end: int, state: LogDirState
+) -> Iterator[Finding]:
     committed = state.offsets[HIGH_WATERMARKS].get(key, 0)
     if committed > end and not state.in_use:
         yield Finding(
@@ -336,7 +340,7 @@ def _offset_findings(path: Path, key: TopicPartition, end: int, state: LogDirSta
             kafka="starts without a word",
         )
     flushed = state.offsets[RECOVERY_POINTS].get(key, 0)
-    if state.clean and 0 < flushed < end:
+    if state.clean and 0 < flushed < end and not _is_gap(path, bases, flushed):
         yield Finding(
             Severity.ERROR,
             "beyond-clean-end",
@@ -346,6 +350,20 @@ def _offset_findings(path: Path, key: TopicPartition, end: int, state: LogDirSta
             "restore the last segment from a replica or a backup",
             kafka="starts without a word",
         )
+
+
+def _is_gap(path: Path, bases: list[int], offset: int) -> bool:
+    """Whether a segment ends at `offset`, and the next one begins later. The checkpoint has the start of a gap
+    that is still known. Raises OSError."""
+    following = bisect_right(bases, offset)
+    if not 0 < following < len(bases):
+        return False
+    segment = path / f"{bases[following - 1]:020d}.log"
+    end = bases[following - 1]
+    with segment.open("rb") as file, contextlib.suppress(CorruptRecordError):
+        for header in _headers(file.fileno(), os.fstat(file.fileno()).st_size):
+            end = header.next_offset
+    return end == offset
 
 
 # --- the metadata ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from quorate.raft.core.election import vote_addresses
 from quorate.raft.types import Address, Role
 from tests.raft.world import Node as Replica
 from tests.raft.world import World, address
@@ -54,3 +55,15 @@ def test_voters_that_have_moved_elect_one_of_them_by_the_bootstrap_servers(silen
     """The third one, which they can reach, has a longer log, and does not know where they are."""
     world = moved_world({2, 3}, silent)
     assert world.run(60, lambda: world.leader is not None)
+
+
+@pytest.mark.parametrize(("kraft", "places"), [(0, [2]), (1, [2, 2 + MOVED])])
+def test_a_static_voter_is_asked_for_its_vote_only_at_its_configured_address(
+    kraft: int, places: list[int]
+) -> None:
+    """A Vote of version 0, as Kafka before 3.9 knows it, does not name the voter that it is for."""
+    world = World(3, kraft=kraft)
+    world.bootstrap = [1, 2, 3, 2 + MOVED]
+    world.boot_all()
+    state = world.nodes[1].core.state
+    assert vote_addresses(state, state.voters.by_id[2]) == [address(place) for place in places]

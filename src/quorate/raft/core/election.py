@@ -147,11 +147,17 @@ def vote_addresses(r: RaftState, voter: Voter) -> list[Address]:
     A voter may have returned with another address, which only the leader can put into the voter set. If so
     many have that those known cannot elect one, they find each other here. A Vote names the voter that it
     is for, and another replica refuses it. Apache Kafka's controllers ask at the first address only.
+
+    Under kraft.version 0, a controller of an older release may answer, whose version 0 of Vote names no voter:
+    its vote would count twice. The addresses of such voters are in the configuration.
     """
     listener = r.params.listener_name
     known = r.voters.address(voter.id, listener) or voter.endpoints.get(listener)
-    taken = {other.endpoints.get(listener) for other in r.voters} | {r.params.endpoints.get(listener)}
-    return [*([] if known is None else [known]), *(a for a in r.params.bootstrap if a not in taken)]
+    addresses = [] if known is None else [known]
+    if r.members.kraft_version >= 1:
+        taken = {other.endpoints.get(listener) for other in r.voters} | {r.params.endpoints.get(listener)}
+        addresses += [address for address in r.params.bootstrap if address not in taken]
+    return addresses
 
 
 def note_failed_address(r: RaftState, event: Replied, now: float) -> None:

@@ -57,13 +57,40 @@ def test_voters_that_have_moved_elect_one_of_them_by_the_bootstrap_servers(silen
     assert world.run(60, lambda: world.leader is not None)
 
 
-@pytest.mark.parametrize(("kraft", "places"), [(0, [2]), (1, [2, 2 + MOVED])])
-def test_a_static_voter_is_asked_for_its_vote_only_at_its_configured_address(
-    kraft: int, places: list[int]
-) -> None:
-    """A Vote of version 0, as Kafka before 3.9 knows it, does not name the voter that it is for."""
+SILENT = 99
+"""A bootstrap server of which nobody has the address."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_silent_bootstrap_server_delays_no_election(seed: int) -> None:
+    """A voter that was down while votes were asked for is asked at its own address as soon as it is back."""
+    world = World(3, seed, kraft=1)
+    world.bootstrap = [1, 2, 3, SILENT]
+    world.boot_all()
+    leader = world.elect()
+    restarted, other = (i for i in world.nodes if i != leader.id)
+    world.kill(restarted)
+    leader.propose("the restarted one lacks it")
+    assert world.run(10, lambda: world.nodes[other].log.end_offset == leader.log.end_offset)
+    world.kill(leader.id)
+    world.run(5)
+    world.nodes[restarted].boot_up()
+    assert world.run(0.6, lambda: world.leader is not None)
+
+
+def asked_at(kraft: int) -> list[Address]:
+    """Where voter 1 may ask voter 2, which has an address in the voter set, and perhaps another one."""
     world = World(3, kraft=kraft)
     world.bootstrap = [1, 2, 3, 2 + MOVED]
     world.boot_all()
     state = world.nodes[1].core.state
-    assert vote_addresses(state, state.voters.by_id[2]) == [address(place) for place in places]
+    return vote_addresses(state, state.voters.by_id[2])
+
+
+def test_a_voter_is_asked_for_its_vote_at_bootstrap_servers_that_are_no_voters() -> None:
+    assert asked_at(kraft=1) == [address(2), address(2 + MOVED)]
+
+
+def test_a_static_voter_is_asked_for_its_vote_only_at_its_configured_address() -> None:
+    """A Vote of version 0, as Kafka before 3.9 knows it, does not name the voter that it is for."""
+    assert asked_at(kraft=0) == [address(2)]

@@ -27,7 +27,7 @@ def confirm() -> None:
 
 
 def typed_line(prompt: str) -> str | None:
-    """Returns the line that is typed after a prompt, or None if the input ends or is not a terminal.
+    """Returns the line that is typed after a prompt, without its end, or None if the input ends or is not a terminal.
 
     Called in the main thread.
 
@@ -35,8 +35,8 @@ def typed_line(prompt: str) -> str | None:
     """
     if not sys.stdin.isatty():
         return None
-    # A signal between the prompt and a blocking read would have no effect before the next key. A signal also
-    # writes to the pipe, so that `select` returns at once.
+    # A signal that arrives just before a blocking read is handled only after the next key. With the pipe,
+    # `select` returns at once.
     interrupted, writing = os.pipe()
     os.set_blocking(writing, False)
     wakeup = signal.set_wakeup_fd(writing)
@@ -45,8 +45,9 @@ def typed_line(prompt: str) -> str | None:
     try:
         print(prompt, end="", flush=True)
         while sys.stdin not in select.select([sys.stdin, interrupted], [], [])[0]:
-            os.read(interrupted, 1)  # of a signal that interrupts nothing, such as a new size of the window
-        return sys.stdin.readline() or None
+            os.read(interrupted, 1)  # a signal without effect here, such as SIGWINCH
+        line = sys.stdin.readline()
+        return line.removesuffix("\n") if line else None
     finally:
         signal.signal(signal.SIGINT, handler)
         signal.set_wakeup_fd(wakeup)

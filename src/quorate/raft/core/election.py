@@ -115,15 +115,15 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
         transitions.become_candidate(r, now)
         return True
     if isinstance(reply, Failure):
-        note_failed_address(r, event, now)
+        on_voter_not_found(r, event, now)
         return False
     if reply.top_level:
-        note_failed_address(r, event, now)
+        on_voter_not_found(r, event, now)
         return on_top_level_error(r, event, reply, now)
     handled = on_common_reply(r, event, reply, now)
     if handled is not None:
         if reply.error == ErrorCode.INVALID_VOTER_KEY:
-            note_failed_address(r, event, now)
+            on_voter_not_found(r, event, now)
         return handled
     if not isinstance(reply, VoteReply):
         raise RaftError("Vote was answered by a response of another type")
@@ -131,6 +131,8 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
     if reply.error != ErrorCode.NONE:
         log_unexpected_error(r, event, reply, now)
         return False
+    if event.to.address == r.voters.address(event.to.id, r.params.listener_name):
+        r.not_found_at.pop(event.to.id, None)
     if r.election is None or r.role is not nominee or request.epoch != r.epoch:
         return True  # from an election that has ended
     if event.to.id in r.election.votes and r.election.votes[event.to.id] is None:
@@ -141,11 +143,11 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
 
 
 def vote_addresses(r: RaftState, voter: Voter) -> list[Address]:
-    """Where a voter is asked for its vote: at its address in the voter set, then at the bootstrap servers that
-    no voter is known to have.
+    """Where a voter may be asked for its vote: at its address in the voter set, and at the bootstrap servers
+    that no voter is known to have.
 
-    A voter may have returned with another address, which only the leader can put into the voter set. If so
-    many have that those known cannot elect one, they find each other here. A Vote names the voter that it
+    A voter may have returned with another address, which only the leader can put into the voter set. If a
+    majority of the voters has, no candidate can win at the old addresses. A Vote names the voter that it
     is for, and another replica refuses it. Apache Kafka's controllers ask at the first address only.
 
     Under kraft.version 0, a controller of an older release may answer, whose version 0 of Vote names no voter:
@@ -160,10 +162,11 @@ def vote_addresses(r: RaftState, voter: Voter) -> list[Address]:
     return addresses
 
 
-def note_failed_address(r: RaftState, event: Replied, now: float) -> None:
-    """Notes that a voter has not been found at an address, so that it is asked at the next one.
+def on_voter_not_found(r: RaftState, event: Replied, now: float) -> None:
+    """Notes that a voter has not answered at an address. The next Vote also goes to another of its addresses.
 
-    When it was not found at any of them, this begins anew, and its vote does not count in this election.
+    When it has not answered at any of them, it counts as unreachable in this election, and its addresses are
+    tried again. A voter with one address is unreachable only if there is no connection to it.
     """
     to, voters = event.to, r.voters if r.election is None else r.election.voters
     voter = voters.by_id.get(to.id)
@@ -172,9 +175,10 @@ def note_failed_address(r: RaftState, event: Replied, now: float) -> None:
     addresses = vote_addresses(r, voter)
     if len(addresses) == 1 and event.reply is not Failure.DISCONNECTED:
         return
-    r.votes_failed_at.add((to.id, to.address))
-    if all((to.id, address) in r.votes_failed_at for address in addresses):
-        r.votes_failed_at = {failed for failed in r.votes_failed_at if failed[0] != to.id}
+    missed = r.not_found_at.setdefault(to.id, set())
+    missed.add(to.address)
+    if missed.issuperset(addresses):
+        del r.not_found_at[to.id]
         if r.election is not None and isinstance(event.request, Vote) and event.request.epoch == r.epoch:
             r.election.unreachable.add(to.id)
             give_up_if_unwinnable(r, now)
@@ -206,9 +210,11 @@ def send_vote_requests(r: RaftState, now: float) -> None:
         return
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:
-            addresses = vote_addresses(r, voter)
-            address = next((a for a in addresses if (voter.id, a) not in r.votes_failed_at), None)
-            if address is not None:
+            addresses, missed = vote_addresses(r, voter), r.not_found_at.get(voter.id, ())
+            asked = addresses[:1]  # always: the voter may only have been restarted
+            if not addresses or addresses[0] in missed:
+                asked += [address for address in addresses[1:] if address not in missed][:1]
+            for address in asked:
                 r.send(Peer(voter.id, address), vote_request(r, voter.key), now)
 
 

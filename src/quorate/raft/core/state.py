@@ -84,7 +84,7 @@ class RaftState:
         self.awaiting_sync = False  # fetched records are being written
         self.election_deadline = NEVER
         self.election: Election | None = None
-        self.votes_failed_at: set[tuple[int, Address]] = set()  # (voter, where it was not found)
+        self.not_found_at: dict[int, set[Address]] = {}  # where voters have not answered a Vote
         self.following: Following | None = None
         self.leading: Leading | None = None
         self.unacknowledged: set[int] = set()  # voters that have not answered a resigned leader's EndEpoch

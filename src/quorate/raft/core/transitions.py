@@ -119,7 +119,7 @@ def become_follower(r: RaftState, epoch: int, leader_id: int, endpoints: Endpoin
     _transition_to(r, Role.FOLLOWER)
     start_following(r, now, latest)
     r.lost_elections = 0
-    r.votes_failed_at.clear()
+    r.not_found_at.clear()
     persist(r)
     r.reset_links()
 
@@ -174,6 +174,7 @@ def promote_if_elected(r: RaftState, now: float) -> None:
         _transition_to(r, Role.LEADER)
         r.election_deadline = NEVER
         r.lost_elections = 0
+        r.not_found_at.clear()
         r.hwm = None
         persist(r)
         r.reset_links()

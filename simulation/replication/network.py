@@ -189,7 +189,6 @@ class AcceptedConnection:
         self._closed = False
         self.software_name = self.software_version = "unknown"
         self.requests = 0
-        self.resumed_at = 0.0
 
     def on_close(self, callback: Callable[[], None]) -> None:
         if self._closed:

@@ -554,3 +554,6 @@ def test_the_gap_of_a_replica_is_still_known_after_its_move(tmp_path: Path) -> N
     moves.until(lambda: moves.current.dir.parent == moves.second)
     assert (moves.current.log_end_offset, moves.current.gap_start) == (41, 39)
     moves.shut_down()
+    moves.start()
+    assert (moves.failed, moves.current.log_end_offset, moves.current.gap_start) == ([], 41, 39)
+    moves.shut_down()

@@ -92,6 +92,55 @@ def test_a_gap_is_still_known_after_another_stop(tmp_path: Path, clean: bool) ->
     assert again.flusher.recovery_point_to_checkpoint == 2
 
 
+def copied_over_a_gap(tmp_path: Path, start: int = 0) -> PartitionLog:
+    """The copy of a log with a gap from 1 to 3 in another directory. It has no segment that ends at the gap."""
+    source = after_a_gap(tmp_path)
+    (tmp_path / "b").mkdir()
+    copy = open_log(tmp_path / "b", name="topic-0.0123-future")
+    if start:
+        copy.truncate_fully_and_start_at(start)
+    for offset in (3,) if start else (0, 3):
+        copy.append_as_follower(source.read_bytes(offset, 1 << 20), NOW)
+    copy.become_current(source.gap_start)
+    return copy
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_gap_of_a_copy_is_still_known_after_a_stop(tmp_path: Path, clean: bool) -> None:
+    log = copied_over_a_gap(tmp_path)
+    log.flush()
+    if clean:
+        log.close()
+    point = log.flusher.recovery_point_to_checkpoint
+    again = reopened(log, recovery_point=point, clean_shutdown=clean)
+    assert (contents(again), again.gap_start) == ([(0, b"kept"), (3, b"later")], 1)
+    again.truncate_to(certain_end(again, counts=False))
+    assert (contents(again), again.log_end_offset, again.gap_start) == ([(0, b"kept")], 1, None)
+
+
+@pytest.mark.parametrize(("start", "gap"), [(1, 1), (2, None), (3, None)])
+def test_the_gap_of_a_copy_that_begins_after_it_is_forgotten(
+    tmp_path: Path, start: int, gap: int | None
+) -> None:
+    """Records may have been deleted before the copy began."""
+    log = copied_over_a_gap(tmp_path, start)
+    assert log.gap_start == gap
+    log.close()
+    point = log.flusher.recovery_point_to_checkpoint
+    again = reopened(log, recovery_point=point, clean_shutdown=True)
+    assert (contents(again), again.gap_start) == ([(3, b"later")], gap)
+
+
+def test_a_log_that_was_truncated_within_its_gap_is_opened_after_a_stop(tmp_path: Path) -> None:
+    log = after_a_gap(tmp_path)
+    log.truncate_to(2)
+    put(log, b"copied")
+    log.close()
+    point = log.flusher.recovery_point_to_checkpoint
+    again = reopened(log, recovery_point=point, clean_shutdown=True)
+    assert (contents(again), again.gap_start) == ([(0, b"kept"), (2, b"copied")], 1)
+
+
 def test_a_gap_is_forgotten_when_retention_has_deleted_the_records_before_it(tmp_path: Path) -> None:
     log = after_a_gap(tmp_path)
     log.high_watermark = log.log_end_offset

@@ -72,18 +72,11 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-PAUSE_S = 1.0
-"""A time without a byte between two requests after which the second one was not sent together with the first."""
-
-
 class RequestCounter(Protocol):
     """A connection that counts its requests."""
 
     requests: int
     """The number of requests so far, with the one that is handled."""
-
-    resumed_at: float
-    """The loop time at which the first request after the last pause (PAUSE_S) began to arrive."""
 
 
 class ClientConnection(RequestCounter, Protocol):

@@ -34,9 +34,9 @@ MAX_IN_FLIGHT = 5
 """max.in.flight.requests.per.connection of an idempotent producer. So many requests of a connection, the
 refused one among them, can have been sent before its response arrived."""
 REMEMBERED_S = 1.0
-"""For requests without a connection. Those of a connection that were in flight with a refused one arrive
-without a pause after it, however slow the link is. After a pause a connection may have few requests between
-the refused batch and one of a new topic."""
+"""For requests without a connection. Those of a connection that were in flight with a refused one may arrive
+at any time after it: the link may stall between them, or this broker may stand still. A batch that was sent
+later is refused at most `MAX_IN_FLIGHT` - 1 times by mistake, and its client sends it again."""
 
 _SENT_AGAIN = frozenset(
     {
@@ -112,7 +112,6 @@ class RefusedSequences:
         return (
             refused.connection() is connection is not None
             and connection.requests < refused.requests + MAX_IN_FLIGHT
-            and connection.resumed_at <= refused.at
         )
 
     def check(

@@ -127,16 +127,31 @@ def load_log(
 def _check_closed_end(log: LocalLog, loaded: _LoadedSegments, recovery_point: int) -> None:
     """Checks a log that was closed cleanly, and ends after its recovery point: it had a gap there, which is
     still known then. Raises OSError, CorruptRecordError."""
-    segments = loaded.segments
-    following = bisect_right(segments, recovery_point, key=attrgetter("base_offset"))
-    if 0 < following < len(segments) and read_end_offset(segments[following - 1]) == recovery_point:
+    if _is_gap(loaded.segments, recovery_point):
         log.gap_start = None if log.config.compacts else recovery_point
     elif recovery_point > 0:
         raise CorruptRecordError(
-            f"{segments[-1].log_path} was closed at offset {recovery_point} "
+            f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} "
             "(recovery-point-offset-checkpoint), but its last batch claims to end before "
             f"{loaded.log_end_offset}. Restore the file from a replica or a backup"
         )
+
+
+def _is_gap(segments: list[Segment], offset: int) -> bool:
+    """Whether a batch or a segment ends at `offset`, and the records after it begin later. The copy of a log
+    with a gap has it inside of a segment. Raises OSError."""
+    number = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
+    if number < 0:
+        return False
+    segment = segments[number]
+    try:
+        before = segment.find(offset - 1) if offset > segment.base_offset else None
+        after = segment.find(offset)
+    except CorruptRecordError:
+        return False
+    if offset > segment.base_offset and (before is None or before.last_offset != offset - 1):
+        return False
+    return number + 1 < len(segments) if after is None else after.base_offset > offset
 
 
 def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:
@@ -287,7 +302,8 @@ def _load_segments(
             break
     if not clean and not log.config.compacts:
         _drop_empty_segments_after_gap(segments, recovery_point)
-        log.gap_start = _gap_start(segments, first_unflushed)
+        known = segments and _is_gap(segments, recovery_point)
+        log.gap_start = recovery_point if known else _gap_start(segments, first_unflushed)
     if segments:
         last = segments[-1]
         try:

@@ -334,6 +334,10 @@ class LocalLog:
         self.end_offset = offset
         self._forget_gap_from(offset)
 
+    def adopt_gap(self, start: int | None) -> None:
+        """Sets the start of the gap, unless the log begins after it."""
+        self.gap_start = None if start is not None and start < self.bases[0] else start
+
     def _forget_gap_from(self, offset: int) -> None:
         """Notes that there are no records from `offset` on."""
         if self.gap_start is not None and offset <= self.gap_start:
@@ -375,8 +379,7 @@ class LocalLog:
         after `file.delete.delay.ms`."""
         removed = self.segments[:count]
         del self.segments[:count], self.bases[:count]
-        if self.gap_start is not None and self.gap_start < self.bases[0]:
-            self.gap_start = None
+        self.adopt_gap(self.gap_start)
         paths = [*self._forget_files(removed), *snapshots]
         self._removal.remove_later(paths, self.parent, self.config.file_delete_delay_ms)
 

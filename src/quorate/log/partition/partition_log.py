@@ -486,7 +486,7 @@ class PartitionLog:
 
     def become_current(self, gap_start: int | None) -> None:
         """Renames the directory of a future log, the copy of a log with this gap. Raises LogDirFailure."""
-        self._log.gap_start = gap_start
+        self._log.adopt_gap(gap_start)
         self.name = self._log.name = self._log.current_name
         self._rename(os.path.join(self._log.parent, self.name))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from quorate.net.connections.output import SocketOutput, TransportOutput
 from quorate.net.connections.response_queue import INLINE_BYTES, is_large
 from quorate.net.connections.response_writer import ResponseWriter
-from quorate.net.dispatch import ANONYMOUS, PAUSE_S, FrameHandler, RequestContext
+from quorate.net.dispatch import ANONYMOUS, FrameHandler, RequestContext
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.turns import SLICE_S
@@ -38,7 +38,7 @@ class ServerConnection(ResponseWriter, asyncio.BufferedProtocol):
         self._reader = FrameReader(self._check_length, self._on_frame)
         self._input_ended = self._decoding = self._held = self._resuming = False
         self.requests = 0
-        self._slice_started = self._frame_started_at = self.resumed_at = 0.0
+        self._slice_started = self._frame_started_at = 0.0
         self._close_callbacks: list[Callable[[], None]] = []
         self.peer_host = ""
         self.peer_port = 0
@@ -77,8 +77,6 @@ class ServerConnection(ResponseWriter, asyncio.BufferedProtocol):
         if now - self._slice_started > SLICE_S:
             self._slice_started = now
         if not self._reader.started:
-            if self._last_active - self._frame_started_at > PAUSE_S:
-                self.resumed_at = self._last_active
             self._frame_started_at = self._last_active
         try:
             self._reader.received(nbytes)

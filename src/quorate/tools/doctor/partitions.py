@@ -353,17 +353,19 @@ def _offset_findings(
 
 
 def _is_gap(path: Path, bases: list[int], offset: int) -> bool:
-    """Whether a segment ends at `offset`, and the next one begins later. The checkpoint has the start of a gap
-    that is still known. Raises OSError."""
+    """Whether a batch or a segment ends at `offset`, and the records after it begin later. The checkpoint has
+    the start of a gap that is still known. Raises OSError."""
     following = bisect_right(bases, offset)
-    if not 0 < following < len(bases):
+    if not following:
         return False
     segment = path / f"{bases[following - 1]:020d}.log"
     end = bases[following - 1]
     with segment.open("rb") as file, contextlib.suppress(CorruptRecordError):
         for header in _headers(file.fileno(), os.fstat(file.fileno()).st_size):
+            if header.base_offset >= offset:
+                return end == offset < header.base_offset
             end = header.next_offset
-    return end == offset
+    return end == offset and following < len(bases)
 
 
 # --- the metadata ---------------------------------------------------------------------------------

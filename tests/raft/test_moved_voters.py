@@ -6,7 +6,10 @@ import dataclasses
 
 import pytest
 
+from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.election import vote_addresses
+from quorate.raft.core.events import Replied
+from quorate.raft.core.messages import Failure, Vote
 from quorate.raft.types import Address, Role
 from tests.raft.world import Node as Replica
 from tests.raft.world import World, address
@@ -94,3 +97,26 @@ def test_a_voter_is_asked_for_its_vote_at_bootstrap_servers_that_are_no_voters()
 def test_a_static_voter_is_asked_for_its_vote_only_at_its_configured_address() -> None:
     """A Vote of version 0, as Kafka before 3.9 knows it, does not name the voter that it is for."""
     assert asked_at(kraft=0) == [address(2)]
+
+
+def test_a_bootstrap_server_that_does_not_know_vote_makes_no_candidate() -> None:
+    """A broker's listener, for example. A candidate would depose a leader that another voter still hears."""
+    world = World(3, kraft=1)
+    world.bootstrap = [1, 2, 3, MOVED]
+    world.boot_all()
+    leader = world.elect()
+    one = next(node for node in world.nodes.values() if node is not leader)
+    world.cut_links |= {(leader.id, one.id), (one.id, leader.id)}
+    send = world.send
+
+    def to_a_broker(sender: Replica, out: Outgoing) -> None:
+        if out.to.address == address(MOVED) and isinstance(out.request, Vote):
+            reply = Replied(out.to, out.request, Failure.UNSUPPORTED_VERSION)
+            world.after(world.delay_s, lambda: sender.step(reply))
+        else:
+            send(sender, out)
+
+    world.send = to_a_broker  # type: ignore[method-assign]
+    epoch = leader.core.state.epoch
+    world.run(60)
+    assert (world.leader, leader.core.state.epoch) == (leader, epoch)

@@ -106,7 +106,9 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
     unsupported = reply is Failure.UNSUPPORTED_VERSION or (
         isinstance(reply, Reply) and reply.top_level and reply.error == ErrorCode.UNSUPPORTED_VERSION
     )
-    if unsupported and r.role is Role.PROSPECTIVE and request.epoch == r.epoch:
+    # At a bootstrap server there may be anything, such as the listener of a broker.
+    at_voter = event.to.address == r.voters.address(event.to.id, r.params.listener_name)
+    if unsupported and at_voter and r.role is Role.PROSPECTIVE and request.epoch == r.epoch:
         logger.info(
             "[Raft id=%d] voter %d does not support pre-vote; becoming a candidate at once",
             r.me.id,
@@ -131,7 +133,7 @@ def on_vote_reply(r: RaftState, event: Replied, now: float) -> bool:
     if reply.error != ErrorCode.NONE:
         log_unexpected_error(r, event, reply, now)
         return False
-    if event.to.address == r.voters.address(event.to.id, r.params.listener_name):
+    if at_voter:
         r.not_found_at.pop(event.to.id, None)
     if r.election is None or r.role is not nominee or request.epoch != r.epoch:
         return True  # from an election that has ended

@@ -1,4 +1,4 @@
-"""The clocks of brokers and controllers. They are passed in, so that tests and the simulation control the time."""
+"""The clocks of brokers and controllers. They are passed in, so that tests can control the time."""
 
 from __future__ import annotations
 

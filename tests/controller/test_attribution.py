@@ -30,10 +30,10 @@ from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from quorate.protocol.schema import Data
 
+from .large_changes import answered, large, until
 from .requests import beat, broker, run, topics
 from .support import Harness
 from .test_envelope import envelope
-from .test_transactions import answered, large, until
 
 ANN = {"principal": "User:ann", "client_host": "10.0.0.7"}
 

@@ -78,10 +78,10 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
     monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
     yield server
     server.answers.set()
-    name_lookup._kept.clear()
     for thread in threading.enumerate():
         if thread.name.startswith("lookup-"):
             thread.join(5)
+    name_lookup._kept.clear()
 
 
 async def give_up(port: int) -> None:

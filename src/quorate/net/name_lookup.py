@@ -30,8 +30,8 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 Connected = tuple[asyncio.Transport, ProtocolT]
 
 HEAD_START_S = 0.25
-"""The time after which the next address of a name is tried beside one that does not answer (RFC 8305). If the
-attempts came one after the other, an address behind a link that is down would take the time of all."""
+"""An attempt that has not connected after this time no longer delays the one to the next address of the name
+(the Connection Attempt Delay of RFC 8305)."""
 
 SHARED_S = 2.0
 """A lookup is shared by the attempts of this time. Later attempts begin another one, since the name servers
@@ -60,6 +60,8 @@ class _Lookups:
     """When each of them began."""
     found: Future[list[str]] = field(default_factory=_unknown)
     """The result of the one that ends first."""
+    newest_ended: float = 0.0
+    """When the newest one that has ended began. An older result must not replace its result."""
 
 
 class _Kept(NamedTuple):
@@ -150,17 +152,19 @@ def _is_address(host: str) -> bool:
 
 
 def _shared_lookup(host: str, now: float) -> Future[list[str]]:
-    """The result of the running lookups of a host, of which another one begins if necessary. Called with the
-    lock. Raises OSError."""
+    """The result of the first lookup of a host that ends. Starts a lookup if none is running, or if the last
+    one is `SHARED_S` old. The caller holds the lock. Raises OSError."""
     lookups = _lookups.get(host) or _Lookups()
     began = lookups.began
     if not began or (now - began[-1] >= SHARED_S and len(began) < MAX_LOOKUPS):
         try:
             threading.Thread(target=_look_up, args=(host, now), name=f"lookup-{host}", daemon=True).start()
-        except RuntimeError as error:  # as when a socket cannot be had: it may be had later
-            raise OSError(errno.EAGAIN, str(error)) from error
-        began.append(now)
-        _lookups[host] = lookups
+        except RuntimeError as error:  # out of threads: a later attempt may succeed
+            if not began:
+                raise OSError(errno.EAGAIN, str(error)) from error
+        else:
+            began.append(now)
+            _lookups[host] = lookups
     return lookups.found
 
 
@@ -179,10 +183,11 @@ def _look_up(host: str, began: float) -> None:
         lookups.began.remove(began)
         if not lookups.began:
             del _lookups[host]
-        if failure is None and ended - began >= SLOW_S:
-            _kept[host] = _Kept(ended, addresses)
-        else:
+        if began >= lookups.newest_ended:
+            lookups.newest_ended = began
             _kept.pop(host, None)
+            if failure is None and ended - began >= SLOW_S:
+                _kept[host] = _Kept(ended, addresses)
     with contextlib.suppress(RuntimeError):  # the event loop of a waiter has been closed
         if failure is not None:
             found.set_exception(failure)

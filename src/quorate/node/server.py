@@ -67,8 +67,8 @@ else:  # a node imports only its own roles
 logger = logging.getLogger(__name__)
 
 ENVELOPE_BYTES = 65_536
-"""The room for what an Envelope adds to a request that a broker has accepted. A controller that refused it
-would refuse it each time that the broker sends it again. (Kafka's does.)"""
+"""The room for the fields that an Envelope adds to a request that a broker has accepted. (Kafka's controllers
+refuse such an Envelope each time that the broker sends it again.)"""
 
 _LISTENER_GRACE_S = 2.0
 """How long a listener that closes waits for the responses to pending requests."""

@@ -1,4 +1,4 @@
-"""In which log directories the replicas of this broker are, according to its disks and to the metadata (KIP-858)."""
+"""The log directories of the replicas of this broker, on its disks and in the metadata (KIP-858)."""
 
 from __future__ import annotations
 

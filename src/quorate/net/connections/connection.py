@@ -148,7 +148,8 @@ class ServerConnection(ResponseWriter, asyncio.BufferedProtocol):
         limits = self._limits
         if length < 8 or length > limits.max_frame_bytes:
             raise ProtocolViolation(
-                f"a request of {length} bytes; socket.request.max.bytes allows {limits.max_frame_bytes}"
+                f"a request of {length} bytes; this listener takes {limits.max_frame_bytes} "
+                "(socket.request.max.bytes, and on a controller the room for an Envelope)"
             )
         if not self.requests and length > limits.first_frame_bytes:
             key, version = _KEY_AND_VERSION.unpack_from(head)

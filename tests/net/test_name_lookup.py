@@ -158,6 +158,33 @@ def test_a_lookup_that_takes_longer_than_an_attempt_serves_a_later_one(
     run(test)
 
 
+def test_the_result_of_an_older_lookup_does_not_replace_a_newer_one(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+
+    def getaddrinfo(host: str, *args: Any, **options: Any) -> list[Any]:
+        number = int(asked[0].is_set())
+        asked[number].set()
+        assert answers[number].wait(10)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"10.0.0.{number}", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(name_lookup, "SLOW_S", 0.0)
+    threads = []
+    for began, each in enumerate(asked, 1):
+        with name_lookup._lock:
+            found = name_lookup._shared_lookup("moved.test", name_lookup.SHARED_S * began)
+        assert each.wait(10)
+        threads = [thread for thread in threading.enumerate() if thread.name == "lookup-moved.test"]
+    answers[1].set()
+    assert found.result(10) == ["10.0.0.1"]
+    answers[0].set()
+    for thread in threads:
+        thread.join(10)
+    assert name_lookup._kept["moved.test"].addresses == ["10.0.0.1"]
+
+
 def test_a_thread_that_cannot_be_started_is_not_waited_for(
     names: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ SMALL_WORLDS = {
 }
 
 
+@pytest.mark.timeout(900)  # the largest world takes two minutes on a quiet machine
 @pytest.mark.parametrize(
     "bounds",
     [

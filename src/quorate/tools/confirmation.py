@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import sys
 
@@ -27,29 +25,20 @@ def confirm() -> None:
 
 
 def typed_line(prompt: str) -> str | None:
-    """Returns the line that is typed after a prompt, without its end, or None if the input ends or is not a terminal.
+    """Returns the line that is typed after a prompt, or None if the input ends or is not a terminal.
 
     Called in the main thread.
 
     Raises KeyboardInterrupt at Ctrl-C.
     """
+    sys.stdout.flush()
     if not sys.stdin.isatty():
         return None
-    # A signal that arrives just before a blocking read is handled only after the next key. With the pipe,
-    # `select` returns at once.
-    interrupted, writing = os.pipe()
-    os.set_blocking(writing, False)
-    wakeup = signal.set_wakeup_fd(writing)
     # The handler of asyncio.run only cancels the task, which this call does not notice.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        print(prompt, end="", flush=True)
-        while sys.stdin not in select.select([sys.stdin, interrupted], [], [])[0]:
-            os.read(interrupted, 1)  # a signal without effect here, such as SIGWINCH
-        line = sys.stdin.readline()
-        return line.removesuffix("\n") if line else None
+        return input(prompt)
+    except EOFError:
+        return None
     finally:
         signal.signal(signal.SIGINT, handler)
-        signal.set_wakeup_fd(wakeup)
-        os.close(interrupted)
-        os.close(writing)

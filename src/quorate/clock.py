@@ -1,4 +1,4 @@
-"""The clocks of brokers and controllers. They are passed in, so that tests can control the time."""
+"""The clocks of brokers, controllers and Raft. They are passed in, so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -34,14 +34,11 @@ class SystemClock:
         return time.monotonic()
 
 
-class LoopClock:
+class LoopClock(SystemClock):
     """The wall clock of the system and the time of the running event loop. A simulation controls the
     timers and this clock together."""
 
     __slots__ = ()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -75,15 +75,20 @@ def test_a_gap_before_records_is_known_unless_compaction_may_have_caused_it(
     assert (contents(again), again.gap_start) == ([(0, b"kept")], None)
 
 
+def started_again(log: PartitionLog, *, clean: bool = True) -> PartitionLog:
+    """The log after a stop and a start with the checkpoint of its recovery point."""
+    if clean:
+        log.close()
+    point = log.flusher.recovery_point_to_checkpoint
+    return reopened(log, recovery_point=point, clean_shutdown=clean)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_gap_is_still_known_after_another_stop(tmp_path: Path, clean: bool) -> None:
     """The replica may have found no leader from which it could copy the lost records."""
     log = after_a_gap(tmp_path)
     log.flush()
-    if clean:
-        log.close()
-    point = log.flusher.recovery_point_to_checkpoint
-    again = reopened(log, recovery_point=point, clean_shutdown=clean)
+    again = started_again(log, clean=clean)
     assert (contents(again), again.gap_start) == ([(0, b"kept"), (3, b"later")], 1)
     again.truncate_to(certain_end(again, counts=False))
     put(again, b"copied")
@@ -109,10 +114,7 @@ def copied_over_a_gap(tmp_path: Path, start: int = 0) -> PartitionLog:
 def test_the_gap_of_a_copy_is_still_known_after_a_stop(tmp_path: Path, clean: bool) -> None:
     log = copied_over_a_gap(tmp_path)
     log.flush()
-    if clean:
-        log.close()
-    point = log.flusher.recovery_point_to_checkpoint
-    again = reopened(log, recovery_point=point, clean_shutdown=clean)
+    again = started_again(log, clean=clean)
     assert (contents(again), again.gap_start) == ([(0, b"kept"), (3, b"later")], 1)
     again.truncate_to(certain_end(again, counts=False))
     assert (contents(again), again.log_end_offset, again.gap_start) == ([(0, b"kept")], 1, None)
@@ -125,9 +127,7 @@ def test_the_gap_of_a_copy_that_begins_after_it_is_forgotten(
     """Records may have been deleted before the copy began."""
     log = copied_over_a_gap(tmp_path, start)
     assert log.gap_start == gap
-    log.close()
-    point = log.flusher.recovery_point_to_checkpoint
-    again = reopened(log, recovery_point=point, clean_shutdown=True)
+    again = started_again(log)
     assert (contents(again), again.gap_start) == ([(3, b"later")], gap)
 
 
@@ -135,9 +135,7 @@ def test_a_log_that_was_truncated_within_its_gap_is_opened_after_a_stop(tmp_path
     log = after_a_gap(tmp_path)
     log.truncate_to(2)
     put(log, b"copied")
-    log.close()
-    point = log.flusher.recovery_point_to_checkpoint
-    again = reopened(log, recovery_point=point, clean_shutdown=True)
+    again = started_again(log)
     assert (contents(again), again.gap_start) == ([(0, b"kept"), (2, b"copied")], 1)
 
 

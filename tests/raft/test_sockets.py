@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.clock import LoopClock
 from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.server import Listener
@@ -21,7 +22,6 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.effects import Outgoing
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.runtime.interfaces import LoopClock
 from quorate.raft.runtime.reachability import Reachability
 from quorate.raft.runtime.request_sender import RequestSender
 from quorate.raft.runtime.transport import NetTransport

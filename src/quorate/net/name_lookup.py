@@ -108,16 +108,13 @@ async def _first_of(
                 running, timeout=HEAD_START_S if attempts else None, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
+                running.discard(task)
                 try:
-                    connected = task.result()
+                    return task.result()
                 except ssl.SSLError:
                     raise
                 except OSError as error:
                     errors.append(error)
-                    running.discard(task)
-                else:
-                    running.discard(task)
-                    return connected
     finally:
         for task in running:
             task.cancel()

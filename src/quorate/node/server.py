@@ -268,8 +268,7 @@ class KafkaServer:
         )
         # The controller records the connections of Fetches, which Raft answers.
         dispatcher.register_all({**self.raft.routes, **self.controller.routes})
-        largest = config.get("socket.request.max.bytes") + ENVELOPE_BYTES
-        await self._serve(config.controller_listeners, dispatcher, limits, largest)
+        await self._serve(config.controller_listeners, dispatcher, limits, ENVELOPE_BYTES)
         if not config.is_broker:  # otherwise the broker applies the dynamic configurations
             self.controller.add_config_listener(
                 lambda applied: limits.apply(self.listeners, partial(effective_value, config, applied))
@@ -303,21 +302,24 @@ class KafkaServer:
         )
         dispatcher.register_all(broker.routes)
         dispatcher.frame_routes = broker.frame_routes
-        largest = config.get("socket.request.max.bytes")
-        await self._serve(config.broker_listeners, dispatcher, limits, largest)
+        await self._serve(config.broker_listeners, dispatcher, limits)
         broker.subscribe_configs(lambda: limits.apply(self.listeners, broker.config_value))
         broker.publisher.subscribe("quotas of addresses", lambda delta: limits.apply_quotas(delta.new))
         limits.apply_quotas(broker.publisher.image)
 
     async def _serve(
-        self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, node_limits: NodeLimits, largest: int
+        self,
+        endpoints: tuple[Endpoint, ...],
+        dispatcher: Dispatcher,
+        node_limits: NodeLimits,
+        room_bytes: int = 0,
     ) -> None:
-        """Serves some listeners. Requests of more than `largest` bytes close their connection."""
+        """Serves some listeners. Their requests may be larger than `socket.request.max.bytes` by so many bytes."""
         get = self.config.get
         idle_ms = get("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         limits = ConnectionLimits(
-            max_frame_bytes=largest,
+            max_frame_bytes=get("socket.request.max.bytes") + room_bytes,
             max_idle_s=idle_s,
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),

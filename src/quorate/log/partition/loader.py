@@ -302,7 +302,7 @@ def _load_segments(
             break
     if not clean and not log.config.compacts:
         _drop_empty_segments_after_gap(segments, recovery_point)
-        known = segments and _is_gap(segments, recovery_point)
+        known = recovery_point < loaded.scanned_end and _is_gap(segments, recovery_point)
         log.gap_start = recovery_point if known else _gap_start(segments, first_unflushed)
     if segments:
         last = segments[-1]

@@ -9,7 +9,7 @@
 - `request_sender`: sends requests to other nodes.
 - `transport`: connections to other nodes.
 - `wire`: Kafka's messages and the core's.
-- `interfaces`: the interfaces to network and clock.
+- `interfaces`: the interface to the network.
 - `peer_monitor`: keeps voters connected, and warns if they are not.
 - `reachability`: which addresses do not answer, and why.
 - `timers`: alarms and waiting.

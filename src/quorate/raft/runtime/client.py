@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import Clock, LoopClock
 from quorate.lazy import lazy_module
 from quorate.metrics import Quantiles, quantiles
 from quorate.protocol.api import ApiKey
@@ -23,7 +24,7 @@ from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import RaftListener
 from quorate.raft.runtime.driver import RaftDriver
 from quorate.raft.runtime.hang_ups import HangUps
-from quorate.raft.runtime.interfaces import Clock, LoopClock, Transport
+from quorate.raft.runtime.interfaces import Transport
 from quorate.raft.runtime.metrics import Metric, RaftMeters, ignored_static_voters, raft_metrics
 from quorate.raft.runtime.responses import InboundRequest, UpgradeToken
 from quorate.raft.runtime.transport import NetTransport

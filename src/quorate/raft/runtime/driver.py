@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quorate.clock import Clock
 from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure, trace_of
 from quorate.protocol.errors import DecodeError
@@ -39,7 +40,7 @@ from quorate.raft.core.events import (
 from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.delivery import Delivery
-from quorate.raft.runtime.interfaces import Clock, Transport
+from quorate.raft.runtime.interfaces import Transport
 from quorate.raft.runtime.metrics import RaftMeters
 from quorate.raft.runtime.peer_monitor import PeerMonitor
 from quorate.raft.runtime.proposals import Proposals

@@ -1,9 +1,7 @@
-"""The interfaces of the driver to network and clock."""
+"""The interface of the driver to the network."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -39,20 +37,3 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class Clock(Protocol):
-    """Monotonic time in seconds, and wall-clock time in milliseconds."""
-
-    def now(self) -> float: ...
-    def now_ms(self) -> int: ...
-
-
-class LoopClock:
-    """The time of the running loop, which a simulation may replace, and the wall clock."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000

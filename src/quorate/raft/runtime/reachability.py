@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
+from quorate.clock import Clock
 from quorate.dataclass import dataclass
-from quorate.raft.runtime.interfaces import Clock
 from quorate.raft.types import Address
 
 MAX_ADDRESSES = 1000  # far more than a quorum has; a limit is needed, since messages name endpoints

@@ -13,10 +13,10 @@ from quorate.raft.core import messages as m
 from quorate.threads import in_thread
 
 if TYPE_CHECKING:
+    from quorate.clock import Clock
     from quorate.protocol.schema import Request, Response
     from quorate.raft.core.state import RaftState
     from quorate.raft.runtime.delivery import Delivery
-    from quorate.raft.runtime.interfaces import Clock
     from quorate.raft.runtime.peer_monitor import PeerMonitor
     from quorate.raft.runtime.wire import replies
     from quorate.raft.storage.metadata_log import MetadataLog

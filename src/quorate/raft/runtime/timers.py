@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from quorate.clock import Clock
 from quorate.raft.core.role_state import NEVER
-from quorate.raft.runtime.interfaces import Clock
 
 
 class DeadlineTimer:
